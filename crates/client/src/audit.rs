@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use leasehold_core::name::Name;
-use leasehold_wire::json::{AuditEntryBody, AuditPageBody, AuditVerificationBody};
+use leasehold_wire::json::{AuditEntryBody, AuditHeadBody, AuditPageBody, AuditVerificationBody, DenialsBody};
 use leasehold_wire::{Code, v1};
 use tonic::{Status, Streaming};
 
@@ -182,5 +182,19 @@ impl Client {
         let problem = v1::Problem::of(Code::Corrupt, format!("{at}{}; compare it with an export", found.problem));
         let offset = (!found.file.is_empty()).then_some(found.offset);
         Err(v1::Problem { file: found.file, offset, reason: found.problem, ..problem }.into())
+    }
+
+    /// Lists the stored signed heads of the audit log, oldest first. Store them elsewhere to detect a log that was cut or rewritten.
+    pub async fn audit_heads(&self) -> Result<Vec<AuditHeadBody>, Error> {
+        let send = |mut client: GrpcClient, request| async move { client.list_audit_heads(request).await };
+        let request = v1::ListAuditHeadsRequest {};
+        let found = self.servers.call(RetrySafety::ReadOnly, QUERY_TIME, request, send).await?;
+        Ok(found.heads.into_iter().map(Into::into).collect())
+    }
+
+    /// Lists the last requests that the access rules refused, newest first, of the server that answers.
+    pub async fn denials(&self) -> Result<DenialsBody, Error> {
+        let send = |mut client: GrpcClient, request| async move { client.list_denials(request).await };
+        self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, v1::ListDenialsRequest {}, send).await.map(Into::into)
     }
 }

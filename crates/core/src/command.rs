@@ -6,7 +6,7 @@ mod secret;
 pub use answer::*;
 pub use secret::Secret;
 
-use crate::access::Caller;
+use crate::access::{Caller, RequestOrigin};
 use crate::charter::Charter;
 pub use crate::charter::HandoffMode;
 use crate::coverage::FenceReport;
@@ -38,12 +38,14 @@ pub struct Request<'a> {
     pub presented: Option<Token>,
     /// Who sends the request, and what it may do.
     pub caller: Caller<'a>,
+    /// How the caller is known, and from where. Recorded with what the request changes (A13).
+    pub origin: RequestOrigin<'a>,
 }
 
 impl Request<'_> {
     /// A request of the server itself, or on a server without access rules, with only a tag.
     pub const fn tagged(tag: u64) -> Self {
-        Self { tag, id: None, observed: None, presented: None, caller: Caller::LOCAL }
+        Self { tag, id: None, observed: None, presented: None, caller: Caller::LOCAL, origin: RequestOrigin::LOCAL }
     }
 }
 

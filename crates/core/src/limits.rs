@@ -8,6 +8,8 @@ pub const NAME_SEGMENTS: usize = 16;
 pub const HOLDER_BYTES: usize = 128;
 /// Longest identity of a caller, in bytes: that of a SPIFFE id.
 pub const PRINCIPAL_BYTES: usize = 2_048;
+/// Longest name of a credential that is recorded, in bytes; the rest is cut.
+pub const CREDENTIAL_BYTES: usize = 64;
 /// Longest comment of an operator, in bytes.
 pub const COMMENT_BYTES: usize = 512;
 /// Largest metadata of a lease or registration, in bytes.

@@ -110,10 +110,14 @@ mutants! {
     NumberIsEnough breaks "A6",
     SessionIdIsEnough breaks "A6",
     ReplayToStranger breaks "A6",
+    CycleTellsNames breaks "A7",
+    QueryUnfiltered breaks "A7",
     QuotaShared breaks "A12",
     RenewalsCounted breaks "A12",
     WaitsNotCounted breaks "A12",
     EndsStillCounted breaks "A12",
+    ActorMissing breaks "A13",
+    ActorCarriedOver breaks "A13",
     RequestsUnbounded breaks "X2",
 }
 

@@ -6,6 +6,7 @@ mod expired_batch;
 pub(crate) use codec::{decode_access, encode_access};
 pub use expired_batch::ExpiredBatch;
 
+use crate::access::Attribution;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::command::HandoffMode;
 use crate::coverage;
@@ -104,6 +105,10 @@ pub enum Record<'a> {
     Coverage(coverage::CoverageRecord),
     /// An operator changed the longest ttl of the cluster.
     MaxTtlSet { max_ttl: u64, comment: &'a str },
+    /// This identity caused the records that follow in the batch. It changes no state.
+    AttributedTo(Attribution<'a>),
+    /// No identity is recorded for the records that follow: time, the server itself or a `local` caller caused them.
+    AttributionEnded,
 }
 
 /// The record of a grant.

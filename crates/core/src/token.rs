@@ -12,11 +12,17 @@ use crate::time::WallClock;
 const NUMBERS_PER_MILLI: u32 = 22;
 /// How far a number may be ahead of a target's clock, in milliseconds: one day.
 const AHEAD: u64 = 24 * 3_600_000;
-/// Version of the text form, after the leading `lh`.
-const VERSION: &str = "1";
+/// Version of the plain text form, after the leading `lh`.
+const PLAIN: &str = "1";
+/// Version of the sealed text form.
+const SEALED: &str = "2";
+/// Bytes of a text before its checksum or its seal, the same in both versions.
+const BODY_BYTES: usize = 76;
 
-/// The length of every token text, in bytes.
+/// The length of a plain token text, in bytes.
 pub const TOKEN_BYTES: usize = 85;
+/// The length of a sealed token text, in bytes.
+pub const SEALED_TOKEN_BYTES: usize = 172;
 
 /// A token number, from 1 to below 2^63, so that it fits a signed 64-bit column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -157,7 +163,9 @@ impl fmt::Display for TokenScope {
 /// | 58 | 19 | the number, decimal with leading zeros: tokens of one target also sort as text |
 /// | 78 | 8 | CRC-32 of the 76 bytes before its dash, hexadecimal |
 ///
-/// The checksum detects mistakes, not forgery.
+/// The checksum detects mistakes, not forgery. A sealed text starts with `lh2-`, has the same positions up to 76, and then
+/// the id of a key and a signature instead of the checksum. The core reads it and verifies nothing: the crate
+/// `leasehold-seal` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
     /// The cluster that issued it.
@@ -173,13 +181,18 @@ pub struct Token {
 }
 
 impl Token {
-    /// Parses a token text strictly: a text that no `Token` prints is refused, never corrected.
+    /// Parses a token text strictly: a text that no `Token` prints is refused, never corrected. The signature of a sealed
+    /// text must have the right shape; it is not verified.
     pub fn parse(text: &str) -> Result<Self, TokenError> {
         if text.is_empty() {
             return Err(TokenError::Absent);
         }
-        version(text)?;
-        let (body, checksum) = text.rsplit_once('-').ok_or(TokenError::Shape)?;
+        let sealed = is_sealed_version(text)?;
+        let (body, end) = if sealed {
+            text.split_at_checked(BODY_BYTES).ok_or(TokenError::Shape)?
+        } else {
+            text.rsplit_once('-').ok_or(TokenError::Shape)?
+        };
         let mut fields = body.split('-').skip(1);
         let mut field = || fields.next().ok_or(TokenError::Shape);
         let cluster = field()?.parse().map_err(|_| TokenError::Shape)?;
@@ -187,11 +200,12 @@ impl Token {
         let resource = hex(field()?, 16).ok_or(TokenError::Shape)?.to_be_bytes();
         let scope = scope_of(field()?).ok_or(TokenError::Shape)?;
         let number = decimal(field()?).ok_or(TokenError::Shape)?;
-        let checksum = hex32(checksum).ok_or(TokenError::Shape)?;
         if fields.next().is_some() {
             return Err(TokenError::Shape);
         }
-        if checksum != crc32fast::hash(body.as_bytes()) {
+        if sealed {
+            seal_shape(end).ok_or(TokenError::Shape)?;
+        } else if hex32(end).ok_or(TokenError::Shape)? != crc32fast::hash(body.as_bytes()) {
             return Err(TokenError::Checksum);
         }
         if number == 0 {
@@ -199,6 +213,17 @@ impl Token {
         }
         let number = Number::new(number).ok_or(TokenError::TooLarge)?;
         Ok(Self { cluster, incarnation, resource, scope, number })
+    }
+
+    /// The first 76 bytes of its sealed text: what a seal signs, together with the id of the key and the resource's name.
+    pub fn sealed_body(&self) -> String {
+        self.body(SEALED)
+    }
+
+    fn body(&self, version: &str) -> String {
+        let Self { cluster, incarnation, resource, scope, number } = self;
+        let resource = u64::from_be_bytes(*resource);
+        format!("lh{version}-{cluster}-{incarnation}-{resource:016x}-{scope}-{number:019}")
     }
 
     /// The number to compare with the mark of a fence. A fence calls this and never reads the field, so that it does not
@@ -220,9 +245,7 @@ impl Token {
 
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cluster, incarnation, resource, scope, number } = self;
-        let resource = u64::from_be_bytes(*resource);
-        let body = format!("lh{VERSION}-{cluster}-{incarnation}-{resource:016x}-{scope}-{number:019}");
+        let body = self.body(PLAIN);
         write!(f, "{body}-{:08x}", crc32fast::hash(body.as_bytes()))
     }
 }
@@ -332,7 +355,10 @@ impl fmt::Display for TokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Version { have } => {
-                return write!(f, "token version {have} is not supported (expected {VERSION}); update the fence");
+                return write!(
+                    f,
+                    "token version {have} is not supported (expected {PLAIN} or {SEALED}); update the fence"
+                );
             }
             Self::Absent => "no token; acquire the lease and present its token with every write",
             Self::Shape => "not a token; pass the token text of the grant unchanged",
@@ -354,15 +380,26 @@ impl fmt::Display for TokenError {
 
 impl std::error::Error for TokenError {}
 
-fn version(text: &str) -> Result<(), TokenError> {
+fn is_sealed_version(text: &str) -> Result<bool, TokenError> {
     let (have, _) = text.strip_prefix("lh").and_then(|rest| rest.split_once('-')).ok_or(TokenError::Shape)?;
-    if have == VERSION {
-        return Ok(());
+    match have {
+        PLAIN => Ok(false),
+        SEALED => Ok(true),
+        _ => match have.parse::<u32>() {
+            Ok(number) if number.to_string() == have => Err(TokenError::Version { have: number }),
+            _ => Err(TokenError::Shape),
+        },
     }
-    match have.parse::<u32>() {
-        Ok(number) if number.to_string() == have => Err(TokenError::Version { have: number }),
-        _ => Err(TokenError::Shape),
-    }
+}
+
+/// Whether `text` is the end of a sealed text: `-`, the key's id, `-` and 64 bytes in base64url without padding.
+fn seal_shape(text: &str) -> Option<()> {
+    let (kid, signature) = text.strip_prefix('-')?.split_once('-')?;
+    hex32(kid)?;
+    let is_base64url = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    // The last character has four bits to spare, which must be zero, so that one signature has one spelling.
+    let is_canonical = signature.ends_with(['A', 'Q', 'g', 'w']);
+    (signature.len() == 86 && signature.bytes().all(is_base64url) && is_canonical).then_some(())
 }
 
 fn scope_of(text: &str) -> Option<TokenScope> {

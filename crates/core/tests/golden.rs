@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use leasehold_core::access::{Caller, Rights};
+use leasehold_core::access::{Attribution, Caller, RequestOrigin, Rights, Via};
 use leasehold_core::codec::Reader;
 use leasehold_core::command::{
     Acquire, AcquireOptions, Command, HandoffMode, Input, LeaseRef, OpenSession, Request, RequestId,
@@ -183,7 +183,24 @@ fn records() -> Vec<Record<'static>> {
     all.extend(later.iter().map(|why| Record::WaitEnded { waiter: 5, refusal: why.clone() }));
     all.push(Record::MaxTtlSet { max_ttl: 1_200_000, comment: "slow batches" });
     all.extend(owned_records(session, granted));
+    all.extend(attribution_records());
     all
+}
+
+/// The records that name who caused what follows.
+fn attribution_records() -> Vec<Record<'static>> {
+    let attributed = |principal, via, credential, from: Option<&str>, proposal| {
+        let from = from.map(|from| from.parse().unwrap());
+        Record::AttributedTo(Attribution { principal, origin: RequestOrigin { via, credential, from, proposal } })
+    };
+    let worker = "spiffe://example/jobs/worker";
+    vec![
+        attributed("uid:1000", Via::Uid, "", None, None),
+        attributed(worker, Via::Certificate, "00112233aabbccdd", Some("192.0.2.7:4711"), None),
+        attributed(worker, Via::Bearer, "deploy-7", Some("[2001:db8::7]:65535"), Some(300)),
+        attributed("anonymous", Via::Anonymous, "", Some("127.0.0.1:1"), None),
+        Record::AttributionEnded,
+    ]
 }
 
 /// The records that name an owner.
@@ -637,13 +654,25 @@ fn the_encoding_of_owners_is_unchanged_and_decodes() {
     assert_eq!(snapshot[0], 4, "a state with owners has its own format");
     let wrapped: Vec<String> =
         hex(&snapshot).as_bytes().chunks(120).map(|l| String::from_utf8_lossy(l).into()).collect();
-    let known = unhex(&golden("snapshot-owners.hex", &(wrapped.join("\n") + "\n")));
+    let known = unhex(&golden("snapshot-attributed.hex", &(wrapped.join("\n") + "\n")));
     assert!(snapshot == known, "the encoding of a snapshot changed: existing snapshots could not be read");
     assert!(recover(5, Some(&known), []).unwrap().snapshot() == snapshot, "it decodes as written");
     let lines: String = batches.iter().map(|batch| hex(batch) + "\n").collect();
-    let journal: Vec<Vec<u8>> = golden("journal-owners.hex", &lines).lines().map(unhex).collect();
+    let journal: Vec<Vec<u8>> = golden("journal-attributed.hex", &lines).lines().map(unhex).collect();
+    assert!(journal == batches, "the encoding of a batch changed");
     let replayed = recover(6, None, journal.iter().map(Vec::as_slice)).unwrap();
     assert!(replayed.snapshot() == snapshot, "replayed records and the snapshot give the same state");
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "the test reads its files; the core reads none")]
+fn journals_with_owners_from_before_records_were_attributed_are_still_read() {
+    let read = |name| std::fs::read_to_string(path(name)).unwrap();
+    let snapshot = unhex(&read("snapshot-owners.hex"));
+    let journal: Vec<Vec<u8>> = read("journal-owners.hex").lines().map(unhex).collect();
+    let replayed = recover(6, None, journal.iter().map(Vec::as_slice)).unwrap();
+    assert!(replayed.snapshot() == snapshot, "an old journal leads to another state");
+    assert!(recover(5, Some(&snapshot), []).unwrap().snapshot() == snapshot, "it decodes as written");
 }
 
 #[test]

@@ -15,16 +15,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use leasehold_core::access::{AccessGrant, Caller, Rights, Role};
 use leasehold_core::command::{Acquire, Answer, Command, Input, OpenSession, Request, RequestId};
 use leasehold_core::fence::{Mark, Verdict, admit};
-use leasehold_core::grantor::{Grantor, Output, RecoveredGrantor, TenureOptions, recover};
+use leasehold_core::grantor::{
+    Grantor, Output, Query, QueryAnswer, QueryOutcome, RecoveredGrantor, TenureOptions, hide_names, recover,
+};
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::{EndReason, Validity};
 use leasehold_core::limits;
 use leasehold_core::mutants::{MARKER, Mutant, choose};
 use leasehold_core::name::Name;
 use leasehold_core::record::{BatchHeader, Record};
-use leasehold_core::refusal::Refusal;
+use leasehold_core::refusal::{Cycle, CycleMember, Refusal};
 use leasehold_core::time::{GrantorTime, Instant, Now, WallClock};
 use leasehold_core::token::{Cluster, FenceKey, Incarnation, Number, Token, TokenError, TokenScope, plausible};
 use model::{ModelKind, SearchDepth};
@@ -73,6 +76,8 @@ fn checks() -> Vec<Check> {
     checks.push(("rule: ends are guarded".into(), Box::new(ends_are_guarded)));
     checks.push(("rule: batches are chained".into(), Box::new(batches_are_chained)));
     checks.push(("rule: requests are bounded".into(), Box::new(requests_are_bounded)));
+    checks.push(("rule: changes name their caller".into(), Box::new(support::attribution::changes_name_their_caller)));
+    checks.push(("rule: queries show what may be read".into(), Box::new(queries_show_only_what_may_be_read)));
     for (name, which) in [
         ("model: overlap", ModelKind::Overlap),
         ("model: tokens", ModelKind::Tokens),
@@ -188,6 +193,26 @@ fn batches_are_chained() -> Result<(), String> {
     match recovered.apply(&stray) {
         Err(_) => Ok(()),
         Ok(()) => Err("a batch outside the hash chain was accepted".to_owned()),
+    }
+}
+
+/// A7: a listing and a deadlock name only what the caller may read.
+fn queries_show_only_what_may_be_read() -> Result<(), String> {
+    let (grantor, _, _) = one_grant();
+    let rights = Rights::new(1, vec![AccessGrant { role: Role::Observer, prefix: "team".into() }]);
+    let caller = Caller { principal: "dns:a", rights: &rights };
+    let list = Query::List { prefix: String::new(), from: 0, limit: 10, leases: 10 };
+    match grantor.query(&caller, &list) {
+        QueryOutcome::Answered(QueryAnswer::Resources(found, _)) if found.is_empty() => {}
+        _ => return Err("a listing shows a name without a grant".to_owned()),
+    }
+    let member = |waits_for: &str| CycleMember { holder: "a".into(), waits_for: waits_for.into() };
+    let cycle = Cycle { length: 2, members: vec![member("team/x"), member("ledger")] };
+    let mut refusal = Refusal::Deadlock(Box::new(cycle));
+    hide_names(&caller, &mut refusal);
+    match refusal {
+        Refusal::Deadlock(left) if left.members == [member("team/x")] && left.length == 1 => Ok(()),
+        other => Err(format!("a deadlock tells names: {other:?}")),
     }
 }
 

@@ -146,7 +146,7 @@ async fn follow(
     let mut config = config.clone();
     if opened.journal.was_restored() {
         let incarnation = Incarnation(u32::from_ne_bytes(random::bytes()));
-        config.restore = Some(RestoreSpec { incarnation, floor: None });
+        config.restore = Some(RestoreSpec { incarnation, floor: None, uid: None });
     }
     // New connections wait in the socket's backlog until the leader's router is served.
     drain_in_background(serving);

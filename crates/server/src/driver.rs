@@ -194,7 +194,7 @@ impl<J: Journal> Driver<J> {
     fn step_renewals(&mut self, now: Now, renewals: RenewalBatch) {
         let proofs = self.grantor.rollback_proofs();
         let numbers = renewals.leases.iter().map(|(_, number)| *number).collect();
-        let caller = self.rules.caller(&renewals.identity);
+        let (caller, origin) = (self.rules.caller(&renewals.identity), renewals.identity.origin());
         let tag = self.pending.register_renewals(renewals.to, renewals.number, numbers, renewals.identity.clone());
         for (lease, number) in renewals.leases {
             // Zero is not a token number; the first number is never current either, so the reply is the same.
@@ -202,11 +202,11 @@ impl<J: Journal> Driver<J> {
             let held =
                 LeaseRef { selector: LeaseSelector::Id(lease), number, session: Some(renewals.session), holder: None };
             let renew = Command::Renew(Renew { lease: held, ttl_ms: None, progress: None });
-            self.grantor.step(now, &Input::Request(Request { caller, ..Request::tagged(tag) }, renew));
+            self.grantor.step(now, &Input::Request(Request { caller, origin, ..Request::tagged(tag) }, renew));
         }
         // Apart from the renewals, because an implausible token must not refuse them.
         if renewals.seen.is_some() {
-            let request = Request { observed: renewals.seen, caller, ..Request::tagged(NO_SLOT) };
+            let request = Request { observed: renewals.seen, caller, origin, ..Request::tagged(NO_SLOT) };
             self.grantor.step(now, &Input::Request(request, Command::ObserveToken));
         }
         self.report_rollback(proofs, renewals.seen, &renewals.identity);
@@ -219,7 +219,7 @@ impl<J: Journal> Driver<J> {
         if caller_state.is_some_and(|state| !state.register(tag)) {
             return self.pending.discard(tag);
         }
-        let request = Request { tag, caller: self.rules.caller(&identity), ..request };
+        let request = Request { tag, caller: self.rules.caller(&identity), origin: identity.origin(), ..request };
         let body = self.pending.body(tag).expect("just registered");
         let refused = match body {
             RequestPayload::Open(open, secret) => {

@@ -3,47 +3,14 @@
 //! Every connection gets its identity when it is accepted, and every request on it carries that identity to the turn (A4). Which
 //! actions it may perform is looked up again whenever the access rules change (A10).
 
-use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use leasehold_core::access::LOCAL_PRINCIPAL;
+use leasehold_core::access::{LOCAL_PRINCIPAL, RequestOrigin};
 
-/// How an identity is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Via {
-    /// A plain connection from this machine, on a server without access rules.
-    Local,
-    /// A plain connection, which proves nothing.
-    Anonymous,
-    /// The user id of the peer of a unix socket.
-    Uid,
-    /// A client certificate.
-    Certificate,
-    /// A bearer token.
-    Bearer,
-}
-
-impl Via {
-    /// The word in log lines and audit entries.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Anonymous => "anonymous",
-            Self::Uid => "uid",
-            Self::Certificate => "mtls",
-            Self::Bearer => "bearer",
-        }
-    }
-}
-
-impl fmt::Display for Via {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
+pub use leasehold_core::access::Via;
 
 /// Who sends the requests of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +41,11 @@ impl Identity {
     /// The identity of a plain connection that proves nothing.
     pub fn anonymous(peer: Option<SocketAddr>) -> Self {
         Self { principal: Self::ANONYMOUS.into(), via: Via::Anonymous, credential: "".into(), peer, not_after: None }
+    }
+
+    /// How it is known and from where, as it is recorded with what it changes (A13).
+    pub fn origin(&self) -> RequestOrigin<'_> {
+        RequestOrigin { via: self.via, credential: &self.credential, from: self.peer, proposal: None }
     }
 
     /// The address in log lines.

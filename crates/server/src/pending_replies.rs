@@ -111,7 +111,7 @@ impl PendingReplies {
     }
 
     /// Who sent the request in a slot.
-    pub fn identity(&self, slot: u64) -> Option<&Identity> {
+    pub fn identity(&self, slot: u64) -> Option<&Arc<Identity>> {
         match self.slots.get(slot as usize)?.as_ref()? {
             Pending::Request(request) => Some(&request.identity),
             Pending::Renewals { identity, .. } => Some(identity),

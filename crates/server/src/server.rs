@@ -17,12 +17,13 @@ use tokio::sync::oneshot;
 
 use crate::access::AccessControl;
 use crate::api::{self, Api};
+use crate::audit::HeadSigner;
 use crate::driver::{Driver, StopReason};
 use crate::journal::{AppendOutcome, Journal, JournalError, JournalLocation, OpenError, OpenedJournal};
 use crate::metrics::Metrics;
 use crate::recovery::StateReplay;
 use crate::request_queue::RequestQueue;
-use crate::snapshotter::{self, SnapshotConfig, SnapshotThread};
+use crate::snapshotter::{self, SnapshotConfig, SnapshotThread, Snapshotter};
 use crate::status::ServerStatus;
 use crate::transport::tls::{TlsError, TlsHandle, TlsSettings};
 use crate::transport::{
@@ -58,6 +59,8 @@ pub struct ServerConfig {
     pub snapshots: SnapshotConfig,
     /// Access rules; a reload changes them while serving.
     pub access: Arc<AccessControl>,
+    /// Signs heads of the audit log; without it none are signed (A13).
+    pub head_signer: Option<Arc<dyn HeadSigner>>,
 }
 
 /// The unix socket of a server.
@@ -84,6 +87,7 @@ impl Default for ServerConfig {
             limits: TransportLimits::default(),
             snapshots: SnapshotConfig::default(),
             access: Arc::default(),
+            head_signer: None,
         }
     }
 }
@@ -192,7 +196,7 @@ pub(crate) async fn lead<J: Journal + 'static>(
     server_status: ServerStatus,
 ) -> Result<ServerHandle, ServerError> {
     let mut journal = opened.journal;
-    let backlog = replay.backlog;
+    let (backlog, saved_head) = (replay.backlog, replay.audit);
     let last_wall = replay.recovered.info().map(|about| about.wall);
     let grantor = open_tenure(replay.recovered, &mut journal, config).await?;
     let status = grantor.status();
@@ -208,7 +212,10 @@ pub(crate) async fn lead<J: Journal + 'static>(
     let (queue, watchers, metrics) =
         (Arc::new(RequestQueue::default()), Arc::new(Watchers::default()), listener.metrics.clone());
     check_wall_clock(clock::now().wall, last_wall, &metrics);
-    let snapshotter = snapshotter::start(journal.snapshots(), config.snapshots, backlog, metrics.snapshots());
+    let snapshotter = Snapshotter::new(journal.snapshots(), config.snapshots, backlog, metrics.snapshots())
+        .with_saved_head(saved_head)
+        .with_heads(issuer.cluster, config.head_signer.clone());
+    let snapshotter = snapshotter::start(snapshotter);
     let (snapshots, server_status) = (snapshotter.handle().clone(), Arc::new(server_status));
     let (access, denials) = (config.access.clone(), Arc::default());
     let api = Api { queue, issuer, watchers, metrics, snapshots, server_status, access, denials, standby: None };

@@ -219,6 +219,14 @@ impl AuditFiles for FaultySnapshotStore {
         self.inner.label(number)
     }
 
+    fn heads(&self) -> Result<Vec<u8>, ReadError> {
+        self.inner.heads()
+    }
+
+    fn put_heads(&self, bytes: &[u8]) -> Result<AppendOutcome, JournalError> {
+        self.inner.put_heads(bytes)
+    }
+
     fn max_bytes(&self) -> u64 {
         self.inner.max_bytes()
     }

@@ -37,8 +37,12 @@ fn the_log_is_trimmed_during_appends_and_a_reopen_recovers_the_same_state() {
     let directory = small_directory(folder.path().join("data"));
     let (journal, replayed) = open_in(&directory);
     let mut harness = GrantorHarness::open(replayed.recovered, journal);
-    let snapshotter =
-        start(harness.journal.snapshots(), snapshot_config(8 << 10), Backlog::default(), snapshot_metrics());
+    let snapshotter = start(Snapshotter::new(
+        harness.journal.snapshots(),
+        snapshot_config(8 << 10),
+        Backlog::default(),
+        snapshot_metrics(),
+    ));
     let handle = snapshotter.handle().clone();
     harness.acquire_and_release(Some(&handle), 0..300);
     // The background thread takes the first snapshot, even on a slow machine.
@@ -66,7 +70,7 @@ fn a_long_replay_at_startup_triggers_a_snapshot_without_any_append() {
     let journal = poll_ready(memory.open(&mut replayed)).expect("the memory journal works").journal;
     let backlog = Backlog { snapshot: 0, bytes: replayed.bytes, batches: replayed.batches };
     let ten_batches = SnapshotConfig { log_batches: 10, ..snapshot_config(u64::MAX) };
-    let snapshotter = start(journal.snapshots(), ten_batches, backlog, snapshot_metrics());
+    let snapshotter = start(Snapshotter::new(journal.snapshots(), ten_batches, backlog, snapshot_metrics()));
     while poll_ready(journal.snapshots().newest()).expect("the snapshot is readable").is_none() {
         std::thread::yield_now();
     }
@@ -173,7 +177,8 @@ fn a_failed_snapshot_is_retried_after_a_pause_although_turns_notify() {
         FAILURES.fetch_add(1, Ordering::Relaxed);
     };
     let config = SnapshotConfig { warn, ..snapshot_config(0) };
-    let snapshotter = start(harness.journal.snapshots(), config, Backlog::default(), snapshot_metrics());
+    let snapshotter =
+        start(Snapshotter::new(harness.journal.snapshots(), config, Backlog::default(), snapshot_metrics()));
     let handle = snapshotter.handle().clone();
     // Turns notify before, during and after the first attempt.
     while FAILURES.load(Ordering::Relaxed) == 0 {

@@ -64,6 +64,8 @@ pub const ELSEWHERE: &[(Mutant, &str)] = &[
     (Mutant::ExpiredHoldConfirmed, "no holder here confirms in the turn that ends its reservation"),
     (Mutant::RefusalNotRecorded, "the same turn ends it anyway, before any reply"),
     (Mutant::EndNotGuarded, "no record here ends a lease that is not its own"),
+    (Mutant::CycleTellsNames, "every holder here may see every name"),
+    (Mutant::QueryUnfiltered, "no caller here queries with a part of the names"),
     (Mutant::SessionIdAgain, "a repeated id matters in one world of a hundred thousand"),
 ];
 

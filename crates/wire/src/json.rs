@@ -13,7 +13,7 @@ mod request;
 mod response;
 mod view;
 
-pub use audit::{AuditEntryBody, AuditPageBody, AuditVerificationBody};
+pub use audit::{AuditEntryBody, AuditHeadBody, AuditPageBody, AuditVerificationBody, DenialBody, DenialsBody};
 pub use charter::{
     AtExpiryBody, CharterBody, CharterEntryBody, HandoffTermsBody, PreemptionBody, RenewalBody, SetCharterBody,
     StartsFromBody, TargetBody,

@@ -63,7 +63,8 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
 }
 
 fn entry_table(entries: &[AuditEntryBody]) -> String {
-    let mut table = TextTable::new(["ENTRY", "TIME", "CHANGE", "RESOURCE", "HOLDER", "NUMBER", "REASON", "COMMENT"]);
+    let mut table =
+        TextTable::new(["ENTRY", "TIME", "CHANGE", "RESOURCE", "HOLDER", "NUMBER", "BY", "REASON", "COMMENT"]);
     for entry in entries {
         let end = entry.state.as_ref().zip(entry.reason.as_ref());
         let reason = end.map(|(state, reason)| lease_end(state, reason));
@@ -75,6 +76,7 @@ fn entry_table(entries: &[AuditEntryBody]) -> String {
             or_dash(entry.resource.as_ref()),
             or_dash(entry.holder.as_ref()),
             or_dash(entry.token_number.as_ref()),
+            or_dash(entry.by.as_ref()),
             or_dash(reason.or(to)),
             or_dash(entry.comment.as_ref()),
         ]);

@@ -31,6 +31,7 @@ pub struct TlsServer {
     /// The revocation list of `clients`.
     pub list: PathBuf,
     pub access: PathBuf,
+    flags: Vec<String>,
 }
 
 impl TlsServer {
@@ -61,10 +62,22 @@ impl TlsServer {
             ("--client-crl", text(&list)),
             ("--access", text(&access)),
         ];
-        let mut all: Vec<&str> = settings.iter().flat_map(|(flag, value)| [*flag, value.as_str()]).collect();
-        all.extend(flags);
-        let server = Server::with_flags(&all);
-        Self { server, clients, hosts, servers, directory, bundle, list, access }
+        let own = settings.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        let flags: Vec<String> = own.chain(flags.iter().map(|flag| (*flag).to_owned())).collect();
+        let server = Self::serve(&flags);
+        Self { server, clients, hosts, servers, directory, bundle, list, access, flags }
+    }
+
+    fn serve(flags: &[String]) -> Server {
+        Server::with_flags(&flags.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Kills the server and starts it again on its data.
+    pub fn crash_and_restart(mut self) -> Self {
+        self.server.signal("KILL");
+        self.server.wait();
+        let server = Self::serve(&self.flags);
+        Self { server, ..self }
     }
 
     pub fn port(&self) -> &str {

@@ -1,5 +1,6 @@
 //! TLS, unix sockets and reloads of certificates, tried with real programs: openssl, curl and the command line (A2, A3, A10, A16).
 
+mod attribution;
 mod clients;
 mod config;
 mod handshakes;

@@ -4,6 +4,7 @@
 //! record is a decision that was already taken. Without a grant nothing is allowed, and there are no deny rules.
 
 mod action;
+mod attribution;
 mod identity_limits;
 mod owner;
 mod read_scope;
@@ -11,8 +12,9 @@ mod rights;
 mod role;
 
 pub use action::{Action, ActionScope, NOT_OWNER, Permission};
+pub use attribution::{Attribution, RequestOrigin, Via};
 pub use identity_limits::{IdentityLimits, IdentityUsage};
-pub(crate) use owner::{decode_owner, recorded_owner};
+pub(crate) use owner::{check_principal, decode_owner, recorded_owner};
 pub use read_scope::ReadScope;
 pub use rights::{AccessGrant, Caller, LOCAL_PRINCIPAL, Rights};
 pub use role::Role;

@@ -7,8 +7,15 @@ use crate::refusal::Refusal;
 
 /// The identity of a caller as it is recorded as an owner: `None` for `local`.
 pub(crate) fn recorded_owner<'a>(caller: &Caller<'a>) -> Result<Option<&'a str>, Refusal> {
+    check_principal(caller)?;
+    Ok((caller.principal != LOCAL_PRINCIPAL).then_some(caller.principal))
+}
+
+/// Fails unless the identity of a caller can be recorded.
+#[inline]
+pub(crate) fn check_principal(caller: &Caller<'_>) -> Result<(), Refusal> {
     if (1..=PRINCIPAL_BYTES).contains(&caller.principal.len()) {
-        Ok((caller.principal != LOCAL_PRINCIPAL).then_some(caller.principal))
+        Ok(())
     } else {
         Err(Refusal::Invalid { field: "identity", reason: "from 1 to 2048 bytes; use another certificate" })
     }

@@ -1,7 +1,11 @@
-//! Audit changes: the entries of the audit log that a record causes (A1). They contain no secret and no payload.
+//! Audit changes: the entries of the audit log that a record causes (A1), and who caused them (A13). They contain no secret and no
+//! payload.
+
+use std::net::SocketAddr;
 
 use super::table::GrantorTable;
 use super::table::lease::{NONE, StoredDrainCause};
+use crate::access::{Attribution, LOCAL_PRINCIPAL, Via};
 use crate::command::HandoffMode;
 use crate::coverage;
 use crate::ids::{LeaseId, SessionId};
@@ -44,11 +48,104 @@ pub struct AuditChange<'a> {
     pub units: Option<u64>,
     /// A position, generation or message.
     pub at: Option<u64>,
+    /// The identity that caused it; empty if time did.
+    pub by: &'a str,
+    /// How that identity is known. `None` if its request was made earlier: a wait that ends with a grant.
+    pub via: Option<Via>,
+    pub credential: &'a str,
+    /// The address that it connected from.
+    pub from: Option<SocketAddr>,
+    /// The two-person proposal that was executed.
+    pub proposal: Option<u64>,
+}
+
+impl Record<'_> {
+    /// Whether the record causes audit entries.
+    pub(super) const fn is_audited(&self) -> bool {
+        !matches!(
+            self,
+            Self::Idle
+                | Self::Stalled { .. }
+                | Self::SessionAlive { .. }
+                | Self::Depth { .. }
+                | Self::Alive { .. }
+                | Self::Progressed { .. }
+                | Self::Waiting(_)
+                | Self::WaitEnded { .. }
+                | Self::Answered { .. }
+                | Self::AttributedTo(_)
+                | Self::AttributionEnded
+        )
+    }
 }
 
 impl GrantorTable {
-    /// Passes the changes of a record to `each`, in order. Must be called before the record is applied, while names exist.
-    pub(super) fn audit_changes(&self, record: &Record<'_>, each: &mut dyn FnMut(&AuditChange<'_>)) {
+    /// Passes the changes of a record to `each`, in order, with the identity that caused them. Must be called before the record is
+    /// applied, while names exist. `recorded` is the attribution that precedes the record in its batch.
+    pub(super) fn audit_changes(
+        &self,
+        record: &Record<'_>,
+        recorded: Option<&Attribution<'_>>,
+        each: &mut dyn FnMut(&AuditChange<'_>),
+    ) {
+        if !record.is_audited() {
+            return;
+        }
+        let (by, origin) = match recorded {
+            _ if self.is_caused_by_time(record) => ("", None),
+            None if is_decided_by_server(record) => ("", None),
+            None => (LOCAL_PRINCIPAL, Some(Attribution::LOCAL.origin)),
+            Some(attribution) => (attribution.principal, Some(attribution.origin)),
+        };
+        // What a caller waited for is its own act, whoever made room for it.
+        let (by, origin) = match self.recipient(record) {
+            Some(owner) if owner != by => (owner, None),
+            _ => (by, origin),
+        };
+        self.changes_of(record, &mut |change| {
+            let via = origin.map(|origin| origin.via);
+            let origin = origin.unwrap_or_default();
+            let (credential, from, proposal) = (origin.credential, origin.from, origin.proposal);
+            each(&AuditChange { by, via, credential, from, proposal, ..*change });
+        });
+    }
+
+    /// Whether a deadline caused the record, also if a request noticed that it had passed.
+    fn is_caused_by_time(&self, record: &Record<'_>) -> bool {
+        match record {
+            Record::Created { .. } | Record::Opened { .. } | Record::Expired(_) => true,
+            Record::SessionEnded { reason, .. } => *reason == EndReason::Ttl,
+            Record::Ended { lease, reason, comment, .. } => match reason {
+                EndReason::Ttl | EndReason::Stalled | EndReason::MaxHold | EndReason::Deadlock => true,
+                EndReason::Released | EndReason::Session | EndReason::Restored => false,
+                EndReason::HandedOff | EndReason::Operator | EndReason::Priority | EndReason::Policy => {
+                    let drain =
+                        self.leases.at(*lease).and_then(|_| self.extra(*lease)).and_then(|extra| extra.drain.as_ref());
+                    comment.is_empty() && drain.is_some_and(|drain| drain.until <= self.time)
+                }
+            },
+            Record::Delivery(delivery::DeliveryRecord::Expired { .. }) => true,
+            Record::Cache(cache::CacheRecord::Ended { reason, .. }) => *reason == EndReason::Ttl,
+            _ => false,
+        }
+    }
+
+    /// The owner of what a wait ends with, or of the messages that are delivered.
+    fn recipient<'a>(&'a self, record: &'a Record<'_>) -> Option<&'a str> {
+        let session_owner = |slot: u32| self.sessions.at(slot).map(|(_, session)| self.owners.name(session.owner));
+        match record {
+            Record::Granted(granted) => {
+                granted.waiter?;
+                granted.session.map_or(Some(granted.owner.unwrap_or(LOCAL_PRINCIPAL)), session_owner)
+            }
+            Record::Delivery(delivery::DeliveryRecord::Delivered { owner, .. }) => {
+                Some(owner.as_deref().unwrap_or(LOCAL_PRINCIPAL))
+            }
+            _ => None,
+        }
+    }
+
+    fn changes_of(&self, record: &Record<'_>, each: &mut dyn FnMut(&AuditChange<'_>)) {
         let of = |kind| AuditChange { kind, ..AuditChange::default() };
         match record {
             Record::Created { max_ttl, .. } => each(&AuditChange { ttl_ms: Some(*max_ttl), ..of("created") }),
@@ -154,7 +251,9 @@ impl GrantorTable {
             | Record::Progressed { .. }
             | Record::Waiting(_)
             | Record::WaitEnded { .. }
-            | Record::Answered { .. } => {}
+            | Record::Answered { .. }
+            | Record::AttributedTo(_)
+            | Record::AttributionEnded => {}
         }
     }
 
@@ -318,6 +417,14 @@ impl GrantorTable {
             }
         }
     }
+}
+
+/// Whether the server decides this by itself, unless a recorded caller made it do so.
+const fn is_decided_by_server(record: &Record<'_>) -> bool {
+    matches!(
+        record,
+        Record::Draining { cause: DrainCause::Priority, .. } | Record::DrainDropped { .. } | Record::Deadlocked { .. }
+    )
 }
 
 fn coverage_change(record: &coverage::CoverageRecord) -> AuditChange<'_> {

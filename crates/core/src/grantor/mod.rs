@@ -3,6 +3,7 @@
 //! A step produces records and replies as values; the driver makes the records durable and then sends the replies.
 
 mod acquire;
+mod attribution;
 mod audit;
 mod authorize;
 mod capacity;
@@ -42,7 +43,7 @@ pub use view::{LeaseView, ResourceView, SessionView, Status, WaiterView};
 
 use sha2::{Digest, Sha256};
 
-use crate::access::IdentityUsage;
+use crate::access::{Attribution, IdentityUsage, LOCAL_PRINCIPAL, check_principal};
 use crate::command::{Answer, Command, Input, Notice, Reply, Request, SessionEvent};
 use crate::coverage::{CheckCounts, TargetSlot};
 use crate::ids::SessionId;
@@ -53,6 +54,7 @@ use crate::record::{BatchHeader, ExpiredBatch, Record};
 use crate::refusal::{Refusal, RefusalSubject};
 use crate::time::{GrantorTime, Instant, Now};
 use crate::token::{Number, next_number};
+use attribution::BatchAttribution;
 use deadlock::DeadlockDetector;
 use table::GrantorTable;
 
@@ -88,6 +90,8 @@ pub struct Grantor {
     due: Vec<u32>,
     /// Plain expiries of a tick that are recorded together.
     expiring: ExpiredBatch,
+    /// Which identity the records of the turn's batch are attributed to.
+    attribution: BatchAttribution,
 }
 
 /// State shared by all steps of one turn.
@@ -134,7 +138,11 @@ impl Grantor {
         self.begin_turn(now);
         match input {
             Input::Request(request, command) => self.handle_request(request, command),
-            Input::Tick => self.tick(),
+            Input::Tick => {
+                let start = self.begin_attribution();
+                self.tick();
+                self.end_attribution(start, None);
+            }
         }
     }
 
@@ -143,6 +151,7 @@ impl Grantor {
         self.turn = None;
         into.clear();
         std::mem::swap(&mut self.out, into);
+        self.attribution.clear();
         if !into.batch.is_empty() {
             self.table.chain = Sha256::digest(&into.batch).into();
             self.table.recorded = (self.table.time, self.table.wall);
@@ -201,12 +210,16 @@ impl Grantor {
     }
 
     fn handle_request(&mut self, request: &Request<'_>, command: &Command<'_>) {
+        let start = self.begin_attribution();
         let answer = self.check_and_decide(request, command).unwrap_or_else(Answer::Refused);
+        let attribution = Attribution { principal: request.caller.principal, origin: request.origin };
+        self.end_attribution(start, (attribution.principal != LOCAL_PRINCIPAL).then_some(&attribution));
         self.reply(request.tag, answer);
     }
 
     /// Checks the caller before the request has any effect (A4), then decides.
     fn check_and_decide(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
+        check_principal(&request.caller)?;
         if mutants::on(Mutant::PresentedBeforeCheck) {
             self.observe_tokens(request)?;
         }
@@ -314,7 +327,9 @@ impl Grantor {
         if self.out.batch.is_empty() {
             let header = BatchHeader { chain: self.table.chain, time: self.table.time, wall: self.table.wall };
             header.encode(&mut self.out.batch);
+            self.attribution.batch_started(self.out.batch.len());
         }
+        self.attribution.recorded(record);
         let omitted = mutants::on(Mutant::GrantNotRecorded) && matches!(record, Record::Granted(_));
         if !omitted {
             record.encode(&mut self.out.batch);

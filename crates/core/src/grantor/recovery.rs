@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::deadlock::DeadlockDetector;
 use super::table::GrantorTable;
 use super::{AuditChange, Grantor, Output};
-use crate::access::IdentityUsage;
+use crate::access::{Attribution, IdentityUsage, RequestOrigin, Via};
 use crate::codec::{DecodeError, Reader};
 use crate::lease::Validity;
 use crate::limits;
@@ -51,6 +51,8 @@ pub struct RestoreSpec {
     pub incarnation: Incarnation,
     /// Every number issued from now on is above this: set by an operator, or found in the marks of the targets.
     pub floor: Option<Number>,
+    /// The user id of the process that restores; none if the server itself takes over a journal that another process restored.
+    pub uid: Option<u32>,
 }
 
 /// Identity and position of a recovered state.
@@ -204,11 +206,17 @@ impl RecoveredGrantor {
         if from.is_empty() {
             return Err(CorruptionError { at: from.position(), problem: "a batch without records" });
         }
+        let mut attribution = None;
         while !from.is_empty() {
             let at = from.position();
             let record = Record::decode(&mut from)?;
+            match &record {
+                Record::AttributedTo(to) => attribution = Some(*to),
+                Record::AttributionEnded => attribution = None,
+                _ => {}
+            }
             if let Some(each) = &mut each {
-                self.state.table.audit_changes(&record, &mut |change| each(&header, change));
+                self.state.table.audit_changes(&record, attribution.as_ref(), &mut |change| each(&header, change));
             }
             self.state.table.apply(&record).map_err(|problem| CorruptionError { at, problem })?;
         }
@@ -343,6 +351,7 @@ impl Grantor {
             scratch: Default::default(),
             due: Vec::new(),
             expiring: Default::default(),
+            attribution: Default::default(),
         }
     }
 
@@ -364,7 +373,11 @@ impl Grantor {
             next_number(floor, self.table.wall).map_or(floor, |next| next.get() - 1)
         };
         let quarantine = self.table.time.plus(self.quarantine_ms());
+        let start = self.begin_attribution();
         self.record(&Record::Restored { incarnation: restore.incarnation, counter, quarantine });
+        let Some(uid) = restore.uid else { return };
+        let origin = RequestOrigin { via: Via::Uid, ..RequestOrigin::LOCAL };
+        self.end_attribution(start, Some(&Attribution { principal: &format!("uid:{uid}"), origin }));
     }
 
     /// The counter of an opening, raised to the wall clock.

@@ -1,7 +1,7 @@
 //! Binary codec of records: a tag, then numbers and texts in the order written here. The format must never change.
 
 use super::{DrainCause, ExpiredBatch, GrantRecord, Record, StoredOutcome, WaitRecord};
-use crate::access::decode_owner;
+use crate::access::{Attribution, decode_owner};
 use crate::codec::{DecodeError, Reader, Write};
 use crate::command::HandoffMode;
 use crate::coverage;
@@ -131,6 +131,11 @@ impl<'a> Record<'a> {
                 tagged(out, 38, &[*max_ttl]);
                 out.text(comment);
             }
+            Self::AttributedTo(attribution) => {
+                out.u8(46);
+                attribution.encode(out);
+            }
+            Self::AttributionEnded => out.u8(47),
         }
     }
 
@@ -227,6 +232,8 @@ impl<'a> Record<'a> {
             36 => Self::Expired(ExpiredBatch::decode(from)?),
             37 => Self::Coverage(coverage::CoverageRecord::decode(from)?),
             38 => Self::MaxTtlSet { max_ttl: max_ttl(from)?, comment: from.text()? },
+            46 => Self::AttributedTo(Attribution::decode(from)?),
+            47 => Self::AttributionEnded,
             _ => return Err(from.wrong("unknown record")),
         })
     }

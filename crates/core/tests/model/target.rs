@@ -413,7 +413,7 @@ impl TargetModel {
                 state.journal = state.copy.take().expect("a copy exists");
                 state.incarnation += 1;
                 let incarnation = Incarnation(state.incarnation);
-                self.open(state, Some(RestoreSpec { incarnation, floor: None }))?;
+                self.open(state, Some(RestoreSpec { incarnation, floor: None, uid: None }))?;
             }
         }
         Ok(Some(()))

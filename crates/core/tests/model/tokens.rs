@@ -215,7 +215,7 @@ impl TokenModel {
         let floor = state.highest.max(state.journal.counter()) + 1;
         let floor = if self.set_back > 0 { Number::new(floor) } else { None };
         let incarnation = Incarnation(1 + u32::from(state.restores));
-        let restore = state.backup.then_some(RestoreSpec { incarnation, floor });
+        let restore = state.backup.then_some(RestoreSpec { incarnation, floor, uid: None });
         let opened = LiveGrantor::open(&state.journal, Self::moment(state), u64::from(state.generation), restore)?;
         state.turn = Some(Turn { batch: opened.batch, reply: Reply::Serving });
         state.live = Some(opened.live);

@@ -118,7 +118,7 @@ impl Runner {
             self.count(EndReason::Restored.word());
         }
         self.forget_reusable_ids();
-        self.reopen(false, Some(RestoreSpec { incarnation, floor }))
+        self.reopen(false, Some(RestoreSpec { incarnation, floor, uid: None }))
     }
 
     fn counter(&self) -> u64 {

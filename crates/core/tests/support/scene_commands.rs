@@ -125,7 +125,7 @@ fn copy(scenario: &Scenario, name: &str) -> Result<Vec<Vec<u8>>, String> {
 fn restore(scenario: &mut Scenario, name: &str, floor: Option<Number>) -> Result<ActualAnswer, String> {
     scenario.roll_back_to(copy(scenario, name)?, false)?;
     let incarnation = scenario.new_incarnation();
-    Ok(open_result(scenario.open(Some(RestoreSpec { incarnation, floor }), true)?))
+    Ok(open_result(scenario.open(Some(RestoreSpec { incarnation, floor, uid: None }), true)?))
 }
 
 fn at_target(scenario: &mut Scenario, at: &mut WordReader<'_>) -> Result<Option<ActualAnswer>, String> {

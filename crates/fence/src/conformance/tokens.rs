@@ -50,7 +50,7 @@ pub(super) fn invalid_tokens(number: u64) -> Vec<(&'static str, String, &'static
         ("a token with one character more", format!("{good}0"), "TOKEN_INVALID"),
         ("a token in capitals", good.to_uppercase(), "TOKEN_INVALID"),
         ("a token with another digit", flipped, "TOKEN_INVALID"),
-        ("a token of a later version", good.replacen("lh1-", "lh2-", 1), "UNSUPPORTED_VERSION"),
+        ("a token of a later version", good.replacen("lh1-", "lh3-", 1), "UNSUPPORTED_VERSION"),
         (
             "a token of another cluster",
             Token { cluster: Cluster(*b"another!"), ..parts(number) }.to_string(),

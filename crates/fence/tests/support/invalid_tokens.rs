@@ -23,7 +23,7 @@ pub fn mistakes() -> Vec<(String, &'static str, &'static str)> {
         (flipped, "TOKEN_INVALID", "checksum"),
         (zero, "TOKEN_INVALID", "zero"),
         (large, "TOKEN_INVALID", "too_large"),
-        (good.replacen("lh1-", "lh2-", 1), "UNSUPPORTED_VERSION", "version"),
+        (good.replacen("lh1-", "lh3-", 1), "UNSUPPORTED_VERSION", "version"),
         (Token { cluster: Cluster(*b"another!"), ..parts(50) }.to_string(), "WRONG_CLUSTER", "cluster"),
         (Token { resource: resource_hash("jobs/other"), ..parts(50) }.to_string(), "TOKEN_INVALID", "resource"),
         (Token { scope: TokenScope::Slot(1), ..parts(50) }.to_string(), "TOKEN_INVALID", "slot"),

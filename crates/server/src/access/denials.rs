@@ -1,11 +1,15 @@
-//! Denials and reached limits: a counter, and a bounded number of log lines. They are never journaled.
+//! Denials and reached limits: counters, a bounded number of log lines, and the last denials for administrators. They are never
+//! journaled.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use leasehold_core::access::Action;
+use leasehold_core::time::WallClock;
+use leasehold_wire::v1;
 
+use crate::clock;
 use crate::identity::Identity;
 use crate::metrics::{DenialReason, Metrics};
 
@@ -13,11 +17,34 @@ use crate::metrics::{DenialReason, Metrics};
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Identities whose denials are logged separately; all others share one line per interval.
 const MAX_IDENTITIES: usize = 1_024;
+/// Denials that are kept for administrators.
+const MAX_DENIALS: usize = 1_000;
 
 /// The log of denials. Identities are names that callers choose within what certificates allow, so their number is bounded.
 #[derive(Debug, Default)]
 pub struct DenialLog {
     windows: Mutex<HashMap<Box<str>, LogWindow>>,
+    last: Mutex<LastDenials>,
+}
+
+#[derive(Debug, Default)]
+struct LastDenials {
+    /// Oldest first.
+    denials: VecDeque<DenialEntry>,
+    total: u64,
+}
+
+/// A request that the access rules refused.
+#[derive(Clone, Debug)]
+pub struct DenialEntry {
+    /// When it was refused.
+    pub wall: WallClock,
+    /// Who sent it.
+    pub identity: Arc<Identity>,
+    /// What it requested.
+    pub action: Action,
+    /// Why it was refused.
+    pub reason: DenialReason,
 }
 
 /// Denials of one identity since its last log line.
@@ -27,10 +54,26 @@ struct LogWindow {
     unlogged: u64,
 }
 
+impl From<DenialEntry> for v1::Denial {
+    fn from(denial: DenialEntry) -> Self {
+        let identity = &denial.identity;
+        Self {
+            wall_ms: denial.wall.0,
+            principal: identity.principal.to_string(),
+            via: identity.via.word().to_owned(),
+            credential: identity.credential.to_string(),
+            from: identity.peer.map(|peer| peer.to_string()).unwrap_or_default(),
+            action: denial.action.word().to_owned(),
+            reason: denial.reason.word().to_owned(),
+        }
+    }
+}
+
 impl DenialLog {
-    /// Counts a denial, and logs it unless one of the same identity was logged in the last minute.
-    pub fn denied(&self, metrics: &Metrics, identity: &Identity, action: Action, reason: DenialReason) {
+    /// Counts a denial, keeps it for administrators, and logs it unless one of the same identity was logged in the last minute.
+    pub fn denied(&self, metrics: &Metrics, identity: &Arc<Identity>, action: Action, reason: DenialReason) {
         metrics.rejections().denied(action, reason);
+        self.keep(DenialEntry { wall: clock::now().wall, identity: identity.clone(), action, reason });
         let Some(unlogged) = self.admit(&identity.principal, Instant::now()) else { return };
         tracing::warn!(
             principal = &*identity.principal,
@@ -42,6 +85,21 @@ impl DenialLog {
             unlogged,
             "request denied"
         );
+    }
+
+    fn keep(&self, denial: DenialEntry) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.total += 1;
+        if last.denials.len() >= MAX_DENIALS {
+            last.denials.pop_front();
+        }
+        last.denials.push_back(denial);
+    }
+
+    /// The last denials, newest first, and how many there were since the start.
+    pub fn last(&self) -> (Vec<DenialEntry>, u64) {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        (last.denials.iter().rev().cloned().collect(), last.total)
     }
 
     /// Logs that an identity reached a limit of its own, unless one of its lines was logged in the last minute. Metrics count it
@@ -106,5 +164,20 @@ mod tests {
         assert_eq!(logged, MAX_IDENTITIES + 1);
         assert!(log.windows.lock().expect("no thread panicked").len() <= MAX_IDENTITIES + 1);
         assert_eq!(log.admit("uid:99999", start + LOG_INTERVAL), Some(0), "expired windows make place");
+    }
+
+    #[test]
+    fn the_last_denials_are_kept_and_older_ones_make_place() {
+        let log = DenialLog::default();
+        let identity = Arc::new(Identity::anonymous(None));
+        for at in 0..MAX_DENIALS as u64 + 5 {
+            let wall = WallClock(at);
+            let denial =
+                DenialEntry { wall, identity: identity.clone(), action: Action::Revoke, reason: DenialReason::Role };
+            log.keep(denial);
+        }
+        let (last, total) = log.last();
+        assert_eq!((last.len(), total), (MAX_DENIALS, MAX_DENIALS as u64 + 5));
+        assert_eq!((last[0].wall.0, last[MAX_DENIALS - 1].wall.0), (MAX_DENIALS as u64 + 4, 5), "newest first");
     }
 }

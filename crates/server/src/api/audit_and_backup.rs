@@ -6,17 +6,24 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use leasehold_core::access::{Action, ReadScope};
 use leasehold_core::name::Name;
+use leasehold_core::token::Cluster;
+use leasehold_seal::SealKeys;
 use leasehold_wire::{Code, v1};
 use tokio::sync::mpsc;
 
 use super::Api;
+use super::operator_log;
 use super::problems::shutting_down;
 use super::queries::invalid_name;
-use crate::access::StreamAccess;
-use crate::audit::{self, AuditExport, AuditHead, AuditProof, AuditQuery, Hash, VerifyError, verify};
+use crate::access::{DenialEntry, StreamAccess};
+use crate::audit::{
+    self, AuditExport, AuditHead, AuditProof, AuditQuery, Hash, HeadCheck, SignedHead, VerifyError, parse_heads,
+    verify_with,
+};
 use crate::backup::{BackupChunks, BackupHeader};
 use crate::clock;
 use crate::journal::AuditFiles;
+use crate::journal::file::HEADS;
 use crate::snapshotter::SnapshotError;
 
 impl Api {
@@ -29,6 +36,7 @@ impl Api {
         let (snapshot, permit) = self.snapshots.snapshot(permit).await.map_err(|error| snapshot_problem(&error))?;
         let chunks = BackupChunks::of(snapshot, clock::now().wall);
         let header = *chunks.header();
+        operator_log::log_copy(Action::Backup, &identity);
         let access = StreamAccess::of_action(&self.access, identity, Action::Backup);
         Ok((header, with_read_timeout(chunks.stream(permit).map(Ok).boxed(), access)))
     }
@@ -64,11 +72,36 @@ impl Api {
     pub async fn verify_audit(&self) -> Result<Result<AuditProof, VerifyError>, v1::Problem> {
         self.authorize_current(Action::VerifyAudit)?;
         let head = self.audit_head().await?;
-        self.read_audit(move |files| match verify(files, head) {
-            Err(VerifyError::Read(error)) => Err(error.into()),
-            verified => Ok(verified),
+        let signer = self.snapshots.head_signer().cloned();
+        self.read_audit(move |files| {
+            let known = match signer {
+                Some((cluster, signer)) => known_heads(&files.heads()?, &signer.keys(), cluster),
+                None => Ok(HeadCheck::default()),
+            };
+            match known.and_then(|known| verify_with(files, head, known)) {
+                Err(VerifyError::Read(error)) => Err(error.into()),
+                verified => Ok(verified),
+            }
         })
         .await
+    }
+
+    /// The stored signed heads of the audit log, oldest first.
+    pub async fn audit_heads(&self) -> Result<Vec<SignedHead>, v1::Problem> {
+        self.authorize_current(Action::VerifyAudit)?;
+        // The newest state of the log, so that a head that is due is signed.
+        self.audit_head().await?;
+        let stored = self.read_audit(|files| Ok(files.heads()?)).await?;
+        parse_heads(&stored[..]).map_err(|error| v1::Problem {
+            reason: error.to_string(),
+            ..v1::Problem::of(Code::Corrupt, error.to_string())
+        })
+    }
+
+    /// The last requests that the access rules refused, newest first, and how many there were since the start.
+    pub fn last_denials(&self) -> Result<(Vec<DenialEntry>, u64), v1::Problem> {
+        self.authorize_current(Action::ExportAudit)?;
+        Ok(self.denials.last())
     }
 
     /// The audit log as lines of JSON, in chunks.
@@ -76,6 +109,7 @@ impl Api {
         let identity = self.authorize_current(Action::ExportAudit)?;
         let permit = self.snapshots.try_transfer().ok_or_else(busy)?;
         let export = AuditExport::new(self.audit_head().await?);
+        operator_log::log_copy(Action::ExportAudit, &identity);
         let state = Some((self.clone(), export, permit));
         let chunks = futures::stream::unfold(state, |state| async move {
             let (api, mut export, permit) = state?;
@@ -117,6 +151,15 @@ impl Api {
         let done = tokio::task::spawn_blocking(read).await;
         done.unwrap_or(Err(SnapshotError::Stopping)).map_err(|error| snapshot_problem(&error))
     }
+}
+
+/// The stored heads, which the log must agree with.
+fn known_heads(stored: &[u8], keys: &SealKeys, cluster: Cluster) -> Result<HeadCheck, VerifyError> {
+    let damaged = |reason: String| VerifyError::Damaged { file: HEADS.to_owned(), offset: 0, reason };
+    let heads = parse_heads(stored).map_err(|error| damaged(error.to_string()))?;
+    let known: Result<Vec<_>, _> = heads.iter().map(|head| head.verify_for(keys, cluster)).collect();
+    let known = known.map_err(|error| damaged(error.to_string()))?;
+    HeadCheck::new(known.iter().map(Into::into), None).map_err(|mismatch| damaged(mismatch.to_string()))
 }
 
 /// A chunk of a large response.

@@ -372,6 +372,7 @@ impl Leasehold for GrpcService {
                 last: proof.last,
                 hash: proof.hash.to_vec(),
                 gaps: proof.gaps,
+                heads: proof.heads,
                 ..Default::default()
             },
             Err(VerifyError::Damaged { file, offset, reason }) => {
@@ -379,6 +380,19 @@ impl Leasehold for GrpcService {
             }
             Err(VerifyError::Read(error)) => v1::AuditVerification { problem: error.to_string(), ..Default::default() },
         }))
+    }
+
+    async fn list_audit_heads(
+        &self,
+        _: Request<v1::ListAuditHeadsRequest>,
+    ) -> Result<Response<v1::AuditHeads>, Status> {
+        let heads = self.api.audit_heads().await.map_err(problem_to_status)?;
+        Ok(Response::new(v1::AuditHeads { heads: heads.into_iter().map(Into::into).collect() }))
+    }
+
+    async fn list_denials(&self, _: Request<v1::ListDenialsRequest>) -> Result<Response<v1::Denials>, Status> {
+        let (denials, total) = self.api.last_denials().map_err(problem_to_status)?;
+        Ok(Response::new(v1::Denials { denials: denials.into_iter().map(Into::into).collect(), total }))
     }
 }
 
@@ -401,6 +415,11 @@ fn audit_entry(text: String, hash: Hash) -> v1::AuditEntry {
         state: reason.map_or(0, |reason| v1::LeaseState::from(reason.state()).into()),
         reason: reason.map_or(0, |reason| v1::EndReason::from(reason).into()),
         comment: owned(parsed.comment),
+        by: owned(parsed.by),
+        via: owned(parsed.via),
+        credential: owned(parsed.credential),
+        from: owned(parsed.from),
+        proposal: parsed.proposal,
         hash: hash.to_vec(),
         text,
     }

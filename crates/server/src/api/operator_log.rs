@@ -1,5 +1,6 @@
 //! Log lines of operators' acts, so that the server's log shows who changed what without the audit log.
 
+use leasehold_core::access::Action;
 use leasehold_wire::v1::handoff::Selector as HandoffSelector;
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::revoke::Selector as RevokeSelector;
@@ -10,21 +11,28 @@ use crate::request::RequestPayload;
 /// Logs a request that was executed, if it is an operator's. Text values are quoted and escaped by the logger.
 pub fn log(body: &RequestPayload, identity: &Identity) {
     let RequestPayload::Operation(operation) = body else { return };
-    let (act, principal) = (body.operation_name(), &*identity.principal);
+    let act = body.operation_name();
+    // The same fields as in an audit entry: who, how that is known, and from where.
+    macro_rules! executed {
+        ($($field:tt)*) => {
+            tracing::info!(
+                act,
+                principal = &*identity.principal,
+                via = identity.via.word(),
+                credential = &*identity.credential,
+                peer = identity.peer_text(),
+                $($field)*
+                "operator command executed"
+            )
+        };
+    }
     match &**operation {
         Operation::Revoke(revoke) => {
             let resource = match &revoke.selector {
                 Some(RevokeSelector::Resource(name)) => name.as_str(),
                 _ => "",
             };
-            tracing::info!(
-                act,
-                principal,
-                resource,
-                comment = revoke.comment,
-                grace_ms = revoke.grace_ms,
-                "operator command executed"
-            );
+            executed!(resource, comment = revoke.comment, grace_ms = revoke.grace_ms,);
         }
         // A holder hands its own lease off with its token.
         Operation::Handoff(handoff) if handoff.token.is_empty() && handoff.token_number.is_none() => {
@@ -33,49 +41,31 @@ pub fn log(body: &RequestPayload, identity: &Identity) {
                 _ => "",
             };
             let to = handoff.to.as_deref().unwrap_or_default();
-            tracing::info!(act, principal, resource, to, "operator command executed");
+            executed!(resource, to,);
         }
-        Operation::Free(free) => {
-            tracing::info!(
-                act,
-                principal,
-                resource = free.resource,
-                comment = free.comment,
-                "operator command executed"
-            );
-        }
-        Operation::SetCapacity(set) => {
-            tracing::info!(act, principal, resource = set.resource, units = set.units, "operator command executed");
-        }
-        Operation::SetCharter(set) => {
-            tracing::info!(act, principal, prefix = set.prefix, comment = set.comment, "operator command executed");
-        }
-        Operation::RemoveCharter(remove) => {
-            tracing::info!(
-                act,
-                principal,
-                prefix = remove.prefix,
-                comment = remove.comment,
-                "operator command executed"
-            );
-        }
+        Operation::Free(free) => executed!(resource = free.resource, comment = free.comment,),
+        Operation::SetCapacity(set) => executed!(resource = set.resource, units = set.units,),
+        Operation::SetCharter(set) => executed!(prefix = set.prefix, comment = set.comment,),
+        Operation::RemoveCharter(remove) => executed!(prefix = remove.prefix, comment = remove.comment,),
         Operation::ForgetTarget(forget) => {
             let (resource, target) = (&forget.resource, &forget.target);
-            tracing::info!(act, principal, resource, target, comment = forget.comment, "operator command executed");
+            executed!(resource, target, comment = forget.comment,);
         }
-        Operation::WaiveQuarantine(waive) => {
-            tracing::info!(act, principal, comment = waive.comment, "operator command executed");
-        }
-        Operation::SetMaxTtl(set) => {
-            tracing::info!(
-                act,
-                principal,
-                max_ttl_ms = set.max_ttl_ms,
-                comment = set.comment,
-                "operator command executed"
-            );
-        }
-        Operation::StepDown(_) => tracing::info!(act, principal, "operator command executed"),
+        Operation::WaiveQuarantine(waive) => executed!(comment = waive.comment,),
+        Operation::SetMaxTtl(set) => executed!(max_ttl_ms = set.max_ttl_ms, comment = set.comment,),
+        Operation::StepDown(_) => executed!(),
         _ => {}
     }
+}
+
+/// Logs a copy of the whole state or of the whole audit log, which no record shows.
+pub fn log_copy(action: Action, identity: &Identity) {
+    tracing::info!(
+        act = action.word(),
+        principal = &*identity.principal,
+        via = identity.via.word(),
+        credential = &*identity.credential,
+        peer = identity.peer_text(),
+        "copy started"
+    );
 }

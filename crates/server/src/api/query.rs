@@ -64,7 +64,7 @@ impl Api {
     }
 
     /// Fails unless an identity may perform an action that reads what the grantor does not hold.
-    pub fn authorize(&self, identity: &Identity, action: Action) -> Result<(), Box<v1::Problem>> {
+    pub fn authorize(&self, identity: &Arc<Identity>, action: Action) -> Result<(), Box<v1::Problem>> {
         let rules = self.access.rules();
         let refused = |refusal| {
             self.denials.denied(&self.metrics, identity, action, DenialReason::Role);

@@ -68,6 +68,21 @@ pub struct AuditEntry<'a> {
     pub mode: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<Cow<'a, str>>,
+    /// The identity that caused the change; none if time did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Cow<'a, str>>,
+    /// How it was known: `local`, `uid`, `mtls`, `bearer` or `anonymous`. None if its request was made earlier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<Cow<'a, str>>,
+    /// The first 16 hexadecimal digits of the SHA-256 of its certificate, or the id of its bearer token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<Cow<'a, str>>,
+    /// The address that it connected from; none over a unix socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Cow<'a, str>>,
+    /// The two-person proposal that was executed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposal: Option<u64>,
 }
 
 impl<'a> AuditEntry<'a> {
@@ -116,6 +131,11 @@ impl<'a> AuditEntry<'a> {
             target: text(change.target),
             mode: text(change.mode),
             mark: change.mark.and_then(|mark| owned(mark.to_string())),
+            by: text(change.by),
+            via: change.via.map(|via| Cow::Borrowed(via.word())),
+            credential: text(change.credential),
+            from: change.from.and_then(|from| owned(from.to_string())),
+            proposal: change.proposal,
         }
     }
 

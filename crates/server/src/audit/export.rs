@@ -6,7 +6,6 @@
 
 use std::fmt;
 use std::io::{BufRead, Read};
-use std::str::FromStr;
 
 use serde::Deserialize;
 
@@ -14,7 +13,7 @@ use super::frame::{self, FileHeader};
 use super::query::segments;
 use super::segment::{read, scan};
 use super::verify::is_gap;
-use super::{AuditHead, AuditProof, Hash, hex, link, unhex};
+use super::{AuditHead, AuditProof, Hash, HeadCheck, hex, link, unhex};
 use crate::journal::{AuditFiles, ReadError};
 
 /// An export in progress, file by file.
@@ -145,55 +144,14 @@ struct ExportTrailer {
     hash: String,
 }
 
-/// An entry that was noted elsewhere: its number and its hash, as `ENTRY:HASH`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExpectedEntry {
-    /// The number of the entry.
-    pub entry: u64,
-    /// Its hash.
-    pub hash: Hash,
-}
-
-impl FromStr for ExpectedEntry {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let parsed = text.split_once(':').and_then(|(entry, hash)| {
-            let entry = entry.parse().ok().filter(|entry| *entry > 0)?;
-            Some(Self { entry, hash: unhex(hash)? })
-        });
-        parsed.ok_or("must be ENTRY:HASH: the last entry and the last hash that `audit verify` prints")
-    }
-}
-
-impl ExpectedEntry {
-    /// Compares it with what was found under its number.
-    pub fn check(&self, found: Option<&Hash>, first: u64, last: u64) -> Result<(), String> {
-        let Self { entry, hash } = self;
-        match found {
-            Some(found) if found == hash => Ok(()),
-            Some(found) => {
-                Err(format!("entry {entry} has hash {}, expected {}: the log was rewritten", hex(found), hex(hash)))
-            }
-            None if *entry < first => Err(format!(
-                "entry {entry} is expected, but the log starts at entry {first}: the retention removed it, or it was cut"
-            )),
-            None => Err(format!("entry {entry} is expected, but the log has entries {first} to {last}: it was cut")),
-        }
-    }
-}
-
 /// Verifies an exported file, line by line, without a server.
 pub fn verify_export(from: impl BufRead) -> Result<AuditProof, ExportLineError> {
-    verify_export_with(from, None)
+    verify_export_with(from, HeadCheck::default())
 }
 
-/// Like [`verify_export`], and the file must contain an entry that was noted elsewhere. Without one, a file that was cut or rewritten
-/// as a whole verifies too: the chain has no key.
-pub fn verify_export_with(
-    mut from: impl BufRead,
-    expected: Option<ExpectedEntry>,
-) -> Result<AuditProof, ExportLineError> {
+/// Like [`verify_export`], and the file must agree with what is known of the log from elsewhere. Without that, a file that was cut or
+/// rewritten as a whole verifies too: the chain has no key.
+pub fn verify_export_with(mut from: impl BufRead, mut known: HeadCheck) -> Result<AuditProof, ExportLineError> {
     let (mut line, mut at) = (Vec::new(), 1);
     read_line(&mut from, at, &mut line)?;
     let header: ExportHeader =
@@ -203,10 +161,10 @@ pub fn verify_export_with(
     }
     let mut hash = unhex(&header.before).ok_or_else(|| invalid(at, "`before` is not a hash"))?;
     let mut next = header.first;
-    let (mut gaps, mut found) = (0, None);
+    let mut gaps = 0;
     loop {
-        if expected.is_some_and(|expected| expected.entry.checked_add(1) == Some(next)) {
-            found = Some(hash);
+        if let Some(entry) = next.checked_sub(1).filter(|entry| *entry > 0) {
+            known.see(entry, &hash);
         }
         at += 1;
         read_line(&mut from, at, &mut line)?;
@@ -215,10 +173,8 @@ pub fn verify_export_with(
                 return Err(invalid(at, "the last line does not match the last entry"));
             }
             expect_end(&mut from, at)?;
-            if let Some(expected) = expected {
-                expected.check(found.as_ref(), header.first, end).map_err(|reason| invalid(at, &reason))?;
-            }
-            return Ok(AuditProof { first: header.first, last: end, hash, gaps });
+            let heads = known.finish(header.first, end).map_err(|mismatch| invalid(at, &mismatch.to_string()))?;
+            return Ok(AuditProof { first: header.first, last: end, hash, gaps, heads });
         }
         let (text, entry_hash) = split_hash(&line).ok_or_else(|| invalid(at, "not an entry with a hash"))?;
         let entry = super::AuditEntry::parse(&text).ok_or_else(|| invalid(at, "not an entry"))?;

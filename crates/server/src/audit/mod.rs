@@ -11,16 +11,22 @@
 mod entry;
 mod export;
 pub mod frame;
+mod head_check;
 mod query;
 mod segment;
+mod signed_head;
 mod verify;
 mod writer;
 
 pub use entry::AuditEntry;
-pub use export::{AuditExport, ExpectedEntry, ExportLineError, verify_export, verify_export_with};
+pub use export::{AuditExport, ExportLineError, verify_export, verify_export_with};
+pub use head_check::{ExpectedEntry, HeadCheck, HeadMismatch};
 pub use query::{AuditQuery, query};
 pub use segment::{EntryFrame, SegmentScan, scan};
-pub use verify::{AuditProof, VerifyError, verify};
+pub use signed_head::{
+    HeadError, HeadLineError, HeadSigner, MAX_HEADS, SignedHead, add_head, encode_heads, parse_heads,
+};
+pub use verify::{AuditProof, VerifyError, verify, verify_with};
 pub use writer::{AuditWriteError, AuditWriter, BatchStep, first_header, proven_position};
 
 pub use crate::hex::{hex, unhex};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::segment::{SegmentScan, read, scan};
-use super::{AuditHead, Hash};
+use super::{AuditHead, Hash, HeadCheck};
 use crate::journal::{AuditFiles, ReadError};
 
 /// The range of entries that was verified.
@@ -17,6 +17,8 @@ pub struct AuditProof {
     pub hash: Hash,
     /// Entries that say that entries before them are missing.
     pub gaps: u64,
+    /// Ends of the log that were known from elsewhere and are in it.
+    pub heads: u64,
 }
 
 impl AuditProof {
@@ -70,6 +72,11 @@ pub(super) fn is_gap(text: &[u8]) -> bool {
 
 /// Verifies all retained entries, up to `head`.
 pub fn verify(files: &dyn AuditFiles, head: AuditHead) -> Result<AuditProof, VerifyError> {
+    verify_with(files, head, HeadCheck::default())
+}
+
+/// Like [`verify`], and the log must agree with what is known of it from elsewhere.
+pub fn verify_with(files: &dyn AuditFiles, head: AuditHead, mut known: HeadCheck) -> Result<AuditProof, VerifyError> {
     let damaged = |number: u64, offset: usize, reason: &str| VerifyError::Damaged {
         file: files.label(number),
         offset: offset as u64,
@@ -88,6 +95,9 @@ pub fn verify(files: &dyn AuditFiles, head: AuditHead) -> Result<AuditProof, Ver
             gaps += u64::from(is_gap && frame.entry <= head.entries);
             if frame.entry == head.entries {
                 last = Some(frame.hash);
+            }
+            if frame.entry <= head.entries {
+                known.see(frame.entry, &frame.hash);
             }
         });
         let scanned = scanned.map_err(|reason| damaged(number, 0, reason))?;
@@ -108,8 +118,12 @@ pub fn verify(files: &dyn AuditFiles, head: AuditHead) -> Result<AuditProof, Ver
         first.get_or_insert(scanned.header.first);
         previous = Some((number, scanned));
     }
+    let compared = |known: HeadCheck, first, last, (number, offset)| {
+        known.finish(first, last).map_err(|mismatch| damaged(number, offset, &mismatch.to_string()))
+    };
     let Some((number, scanned)) = previous else {
-        return Ok(AuditProof { first: 1, last: 0, hash: head.hash, gaps });
+        let heads = compared(known, 1, 0, (1, 0))?;
+        return Ok(AuditProof { first: 1, last: 0, hash: head.hash, gaps, heads });
     };
     if scanned.next <= head.entries {
         let reason = scanned.damage.unwrap_or("entries at the end are missing");
@@ -118,5 +132,7 @@ pub fn verify(files: &dyn AuditFiles, head: AuditHead) -> Result<AuditProof, Ver
     if scanned.header.first <= head.entries && last != Some(head.hash) {
         return Err(damaged(number, scanned.at, "the last entry differs from the one that was written"));
     }
-    Ok(AuditProof { first: first.unwrap_or(1), last: head.entries, hash: head.hash, gaps })
+    let first = first.unwrap_or(1);
+    let heads = compared(known, first, head.entries, (number, scanned.at))?;
+    Ok(AuditProof { first, last: head.entries, hash: head.hash, gaps, heads })
 }

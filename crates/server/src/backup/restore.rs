@@ -194,7 +194,7 @@ fn begin(file: &Path, backup: &Backup<'_>, options: &RestoreOptions, now: Now) -
         generation: about.generation + 1,
         validity: Validity::Session,
         max_ttl: options.max_ttl.unwrap_or(0),
-        restore: Some(RestoreSpec { incarnation, floor }),
+        restore: Some(RestoreSpec { incarnation, floor, uid: Some(rustix::process::getuid().as_raw()) }),
     };
     let mut grantor = recovered.open(now, &opening).map_err(RestoreError::Tenure)?;
     let mut output = Output::default();

@@ -23,6 +23,7 @@ struct MemoryLog {
     last: Option<(u64, Vec<u8>)>,
     snapshot: Option<(u64, Vec<u8>)>,
     audit_files: BTreeMap<u64, Vec<u8>>,
+    audit_heads: Vec<u8>,
     disk_space: Option<DiskSpace>,
     failed: bool,
 }
@@ -208,6 +209,18 @@ impl AuditFiles for MemorySnapshotStore {
 
     fn label(&self, number: u64) -> String {
         format!("memory, audit file {number}")
+    }
+
+    fn heads(&self) -> Result<Vec<u8>, ReadError> {
+        Ok(self.memory.lock().audit_heads.clone())
+    }
+
+    fn put_heads(&self, bytes: &[u8]) -> Result<AppendOutcome, JournalError> {
+        let done = self.change(|_| {})?;
+        if done == AppendOutcome::Durable {
+            self.memory.lock().audit_heads = bytes.to_vec();
+        }
+        Ok(done)
     }
 
     fn max_bytes(&self) -> u64 {

@@ -117,6 +117,12 @@ pub trait AuditFiles: Send + Sync {
     /// Name of a file in messages.
     fn label(&self, number: u64) -> String;
 
+    /// The stored heads of the audit log, as they were put; empty if there are none.
+    fn heads(&self) -> Result<Vec<u8>, ReadError>;
+
+    /// Replaces the stored heads as a whole, durably.
+    fn put_heads(&self, bytes: &[u8]) -> Result<AppendOutcome, JournalError>;
+
     /// Whether the files are stored with the journal and its snapshots; otherwise every server has its own.
     fn is_local(&self) -> bool {
         true

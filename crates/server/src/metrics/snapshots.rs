@@ -17,6 +17,8 @@ pub struct SnapshotMetrics {
     backlog: Gauge<u64, AtomicU64>,
     failures: Counter,
     audit_entries: Gauge<u64, AtomicU64>,
+    audit_lost: Counter,
+    audit_heads: Counter,
 }
 
 impl SnapshotMetrics {
@@ -29,6 +31,8 @@ impl SnapshotMetrics {
             backlog: Gauge::default(),
             failures: Counter::default(),
             audit_entries: Gauge::default(),
+            audit_lost: Counter::default(),
+            audit_heads: Counter::default(),
         };
         registry.register("snapshots", "Snapshots saved", metrics.snapshots.clone());
         registry.register("snapshot_seconds", "Time to take a snapshot, in the background", metrics.seconds.clone());
@@ -48,6 +52,12 @@ impl SnapshotMetrics {
             "Entries written to the audit log, over all time",
             metrics.audit_entries.clone(),
         );
+        registry.register(
+            "audit_lost_entries",
+            "Entries that the audit log lacked when the server started, although they had been written",
+            metrics.audit_lost.clone(),
+        );
+        registry.register("audit_heads", "Heads of the audit log that were signed", metrics.audit_heads.clone());
         metrics
     }
 
@@ -66,6 +76,16 @@ impl SnapshotMetrics {
     /// Sets the number of audit entries.
     pub fn set_audit_entries(&self, entries: u64) {
         self.audit_entries.set(entries);
+    }
+
+    /// The audit log lacked entries at the start.
+    pub fn audit_lost(&self, entries: u64) {
+        self.audit_lost.inc_by(entries);
+    }
+
+    /// A head of the audit log was signed.
+    pub fn head_signed(&self) {
+        self.audit_heads.inc();
     }
 
     /// A snapshot or the audit log failed.

@@ -2,18 +2,20 @@
 //!
 //! [`SnapshotHandle`] is the way to the thread; [`Snapshotter`] is the work it does.
 
+mod head_log;
 mod replay;
 mod worker;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
+use leasehold_core::token::Cluster;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::audit::{AuditHead, AuditWriteError, Retention};
+use crate::audit::{AuditHead, AuditWriteError, HeadSigner, Retention};
 use crate::journal::{AuditFiles, JournalError, ReadError, SnapshotStore};
 use crate::metrics::SnapshotMetrics;
 use crate::recovery::Backlog;
@@ -112,6 +114,8 @@ enum Task {
     SnapshotIfDue,
     /// Take a snapshot now and return it.
     Snapshot(oneshot::Sender<Result<(Arc<StateSnapshot>, TransferPermit), SnapshotError>>, TransferPermit),
+    /// Write the audit log and sign its head.
+    SignHead,
     /// Write the audit log up to what is durable now.
     WriteAudit(oneshot::Sender<Result<AuditHead, SnapshotError>>),
     /// End the thread.
@@ -138,6 +142,10 @@ pub struct SnapshotHandle {
     /// Limits concurrent queries of the audit log; the others wait.
     audit_readers: Arc<Semaphore>,
     audit_files: Mutex<Option<Arc<dyn AuditFiles>>>,
+    /// Bytes that were appended since the start.
+    appended: AtomicU64,
+    /// The keys that count for heads of this cluster.
+    head_signer: OnceLock<(Cluster, Arc<dyn HeadSigner>)>,
 }
 
 /// The running thread.
@@ -147,17 +155,12 @@ pub struct SnapshotThread {
 }
 
 /// Starts the snapshotter on a thread of its own.
-pub fn start<S: SnapshotStore>(
-    store: S,
-    config: SnapshotConfig,
-    backlog: Backlog,
-    metrics: SnapshotMetrics,
-) -> SnapshotThread {
-    let snapshotter = Snapshotter::new(store, config, backlog, metrics);
+pub fn start<S: SnapshotStore>(snapshotter: Snapshotter<S>) -> SnapshotThread {
+    let warn = snapshotter.config().warn;
     let handle = snapshotter.handle().clone();
     handle.notify_if_due();
     let run = move || {
-        let _warning = WarnOnPanic(config.warn);
+        let _warning = WarnOnPanic(warn);
         snapshotter.run();
     };
     let thread = std::thread::Builder::new().name("snapshotter".into()).spawn(run).expect("a thread can be spawned");
@@ -213,6 +216,8 @@ impl SnapshotHandle {
             transfers: Arc::new(Semaphore::new(MAX_TRANSFERS)),
             audit_readers: Arc::new(Semaphore::new(MAX_AUDIT_READERS)),
             audit_files: Mutex::new(Some(audit_files)),
+            appended: AtomicU64::new(0),
+            head_signer: OnceLock::new(),
         };
         handle.metrics.set_backlog(handle.backlog_bytes());
         (Arc::new(handle), receiver)
@@ -232,6 +237,8 @@ impl SnapshotHandle {
             transfers: Arc::new(Semaphore::new(0)),
             audit_readers: Arc::new(Semaphore::new(0)),
             audit_files: Mutex::new(None),
+            appended: AtomicU64::new(0),
+            head_signer: OnceLock::new(),
         }
     }
 
@@ -239,6 +246,7 @@ impl SnapshotHandle {
     pub fn appended(&self, bytes: usize) {
         self.bytes.fetch_add(signed(bytes as u64), Ordering::Relaxed);
         self.batches.fetch_add(1, Ordering::Relaxed);
+        self.appended.fetch_add(bytes as u64, Ordering::Relaxed);
         self.metrics.set_backlog(self.backlog_bytes());
         self.notify_if_due();
     }
@@ -278,6 +286,23 @@ impl SnapshotHandle {
     /// Bytes of the journal after the newest snapshot.
     pub fn backlog_bytes(&self) -> u64 {
         u64::try_from(self.bytes.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Bytes that were appended since the start.
+    fn appended_bytes(&self) -> u64 {
+        self.appended.load(Ordering::Relaxed)
+    }
+
+    fn set_head_signer(&self, cluster: Cluster, signer: Option<Arc<dyn HeadSigner>>) {
+        if let Some(signer) = signer {
+            // Set once, before the thread starts.
+            let _ = self.head_signer.set((cluster, signer));
+        }
+    }
+
+    /// The cluster and the keys that count for heads of its audit log; none without a seal key.
+    pub fn head_signer(&self) -> Option<&(Cluster, Arc<dyn HeadSigner>)> {
+        self.head_signer.get()
     }
 
     fn is_due(&self) -> bool {

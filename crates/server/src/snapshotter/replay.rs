@@ -43,13 +43,23 @@ impl AuditedReplay {
     }
 
     /// Replays what is durable now and writes the audit log of it. Ends early when the server shuts down.
+    ///
+    /// `signed` is the newest signed head. Entries up to it that are missing are derived again if the journal still has their batches.
     pub async fn catch_up<S: SnapshotStore>(
         &mut self,
         store: &S,
         handle: &SnapshotHandle,
         writer: &mut AuditWriter,
+        mut signed: Option<AuditHead>,
     ) -> Result<(), SnapshotError> {
-        if let Some(known) = self.replay.audit.take() {
+        let saved = self.replay.audit.take();
+        let is_lost = |known: Option<AuditHead>| known.is_some_and(|known| known.entries > writer.head().entries);
+        let cannot_derive = is_lost(saved) || self.replay.position() > writer.head().position;
+        if cannot_derive && is_lost(signed) {
+            // The later one, so that no number up to it is used again.
+            let known = [saved, signed.take()].into_iter().flatten().max_by_key(|known| known.entries);
+            known.map_or(Ok(()), |known| self.check_audit_log(store, writer, known))?;
+        } else if let Some(known) = saved {
             self.check_audit_log(store, writer, known)?;
         }
         if self.replay.position() > writer.head().position {
@@ -70,12 +80,21 @@ impl AuditedReplay {
         if writer.head().position > self.replay.position() {
             self.write_gap(store, writer, "the journal ends before the audit log")?;
         }
-        let (cluster, header) = self.batch_header()?;
-        let step = BatchStep { cluster, position: self.replay.position(), step: 0, header: &header };
-        Ok(writer.finish(store, step, self.replay.recovered.chain())?)
+        self.finish(store, writer)?;
+        if let Some(known) = signed {
+            self.check_audit_log(store, writer, known)?;
+            self.finish(store, writer)?;
+        }
+        Ok(())
     }
 
-    /// Compares the audit log with the end that the newest snapshot names. What is missing is not replaced, and its numbers are not
+    fn finish(&self, files: &dyn AuditFiles, writer: &mut AuditWriter) -> Result<(), SnapshotError> {
+        let (cluster, header) = self.batch_header()?;
+        let step = BatchStep { cluster, position: self.replay.position(), step: 0, header: &header };
+        Ok(writer.finish(files, step, self.replay.recovered.chain())?)
+    }
+
+    /// Compares the audit log with an end that the newest snapshot or a signed head names. What is missing is not replaced, and its numbers are not
     /// used again; a gap entry says so.
     fn check_audit_log(
         &self,

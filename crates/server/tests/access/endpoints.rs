@@ -12,7 +12,7 @@ use crate::attempts::{Attempt, Subject, Transport, http_request};
 use crate::transport_clients::{HttpConnection, connect};
 
 /// The action of every gRPC method. The session stream is opened by a hello, and carries one action per request.
-pub const METHODS: [(&str, Action); 43] = [
+pub const METHODS: [(&str, Action); 45] = [
     ("Session", Action::OpenSession),
     ("OpenSession", Action::OpenSession),
     ("RenewSession", Action::RenewSession),
@@ -54,13 +54,15 @@ pub const METHODS: [(&str, Action); 43] = [
     ("Audit", Action::Audit),
     ("ExportAudit", Action::ExportAudit),
     ("VerifyAudit", Action::VerifyAudit),
+    ("ListAuditHeads", Action::VerifyAudit),
+    ("ListDenials", Action::ExportAudit),
     ("Backup", Action::Backup),
     // A resume is a hello on the session stream too.
     ("Session", Action::ResumeSession),
 ];
 
 /// The action of every HTTP endpoint; none for those that answer anyone.
-pub const ENDPOINTS: [(&str, &str, Option<Action>); 39] = [
+pub const ENDPOINTS: [(&str, &str, Option<Action>); 41] = [
     ("get", "/v1/leases", Some(Action::List)),
     ("post", "/v1/leases/{name}:acquire", Some(Action::Acquire)),
     ("post", "/v1/leases/{name}:renew", Some(Action::Renew)),
@@ -82,6 +84,8 @@ pub const ENDPOINTS: [(&str, &str, Option<Action>); 39] = [
     ("get", "/v1/history/{name}", Some(Action::Audit)),
     ("get", "/v1/audit", Some(Action::ExportAudit)),
     ("get", "/v1/audit:verify", Some(Action::VerifyAudit)),
+    ("get", "/v1/audit-heads", Some(Action::VerifyAudit)),
+    ("get", "/v1/denials", Some(Action::ExportAudit)),
     ("get", "/v1/deadlocks", Some(Action::Deadlocks)),
     ("get", "/v1/usage", Some(Action::Usage)),
     ("get", "/v1/status", Some(Action::Status)),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use leasehold_server::audit::scan;
+use leasehold_server::audit::{AuditEntry, scan};
 use leasehold_server::backup::{self, BackupChunks, RestoreOptions, restore_onto};
 use leasehold_server::journal::{AuditFiles, Journal};
 
@@ -17,6 +17,17 @@ fn golden_path(name: &str) -> PathBuf {
 }
 
 #[test]
+fn an_audit_file_from_before_entries_named_an_identity_is_still_read() {
+    let golden = std::fs::read(golden_path("trail-v1")).expect("the golden file is committed");
+    let mut texts = Vec::new();
+    let scanned = scan(&golden, true, |entry| texts.push(entry.text.to_vec())).expect("version 1 stays readable");
+    assert_eq!((scanned.next, scanned.damage), (5, None));
+    let entry = AuditEntry::parse(&texts[3]).expect("an entry");
+    assert_eq!((entry.kind.as_ref(), entry.resource.as_deref()), ("ended", Some("jobs/settle")));
+    assert_eq!((entry.by, entry.via), (None, None), "who caused it is not known");
+}
+
+#[test]
 fn the_golden_audit_file_is_read_and_written_unchanged() {
     let mut harness = memory_harness();
     let number = harness.acquire(None, "jobs/settle", "worker-1");
@@ -25,7 +36,7 @@ fn the_golden_audit_file_is_read_and_written_unchanged() {
     let mut written = vec![0; 1 << 16];
     let got = harness.journal.snapshots().read(1, 0, &mut written).expect("the memory journal works");
     written.truncate(got);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/golden/trail-v1");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/golden/trail-v1-attributed");
     if std::env::var_os("LEASEHOLD_BLESS").is_some() {
         std::fs::write(&path, &written).expect("the golden file can be written");
     }
@@ -39,7 +50,7 @@ fn the_golden_audit_file_is_read_and_written_unchanged() {
     assert_eq!(
         texts[3],
         format!(
-            r#"{{"entry":4,"position":3,"step":0,"time_ms":20,"wall_ms":1770000000020,"kind":"ended","resource":"jobs/settle","holder":"worker-1","lease":"0.0","token_number":"{number}","state":"expired","reason":"released"}}"#
+            r#"{{"entry":4,"position":3,"step":0,"time_ms":20,"wall_ms":1770000000020,"kind":"ended","resource":"jobs/settle","holder":"worker-1","lease":"0.0","token_number":"{number}","state":"expired","reason":"released","by":"local","via":"local"}}"#
         )
     );
 }

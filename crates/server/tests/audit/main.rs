@@ -4,6 +4,7 @@ mod crash;
 mod entries;
 mod fixture;
 mod golden;
+mod heads;
 #[path = "../http_client/mod.rs"]
 mod http_client;
 mod integrity;

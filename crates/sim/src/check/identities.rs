@@ -117,9 +117,9 @@ fn identity_of_actor(actor: u32) -> Option<String> {
 
 /// The owner of each lease and session in the records; `None` is `local`.
 #[derive(Default)]
-struct RecordedOwners {
-    sessions: BTreeMap<u32, Option<String>>,
-    leases: BTreeMap<u32, Option<String>>,
+pub(super) struct RecordedOwners {
+    pub sessions: BTreeMap<u32, Option<String>>,
+    pub leases: BTreeMap<u32, Option<String>>,
     by_number: BTreeMap<u64, Option<String>>,
 }
 
@@ -131,24 +131,28 @@ impl RecordedOwners {
         }
         while !from.is_empty() {
             let Ok(record) = Record::decode(&mut from) else { return };
-            match record {
-                Record::SessionOpened { session, owner, .. } => {
-                    self.sessions.insert(session.slot, owner.map(str::to_owned));
-                }
-                Record::Granted(granted) => {
-                    let owner = match granted.session {
-                        Some(session) => self.sessions.get(&session).cloned().flatten(),
-                        None => granted.owner.map(str::to_owned),
-                    };
-                    self.leases.insert(granted.lease.slot, owner.clone());
-                    self.by_number.insert(granted.number.get(), owner);
-                }
-                Record::Rotated { lease, number } => {
-                    let owner = self.leases.get(&lease).cloned().flatten();
-                    self.by_number.insert(number.get(), owner);
-                }
-                _ => {}
+            self.apply(&record);
+        }
+    }
+
+    pub fn apply(&mut self, record: &Record<'_>) {
+        match record {
+            Record::SessionOpened { session, owner, .. } => {
+                self.sessions.insert(session.slot, owner.map(str::to_owned));
             }
+            Record::Granted(granted) => {
+                let owner = match granted.session {
+                    Some(session) => self.sessions.get(&session).cloned().flatten(),
+                    None => granted.owner.map(str::to_owned),
+                };
+                self.leases.insert(granted.lease.slot, owner.clone());
+                self.by_number.insert(granted.number.get(), owner);
+            }
+            Record::Rotated { lease, number } => {
+                let owner = self.leases.get(lease).cloned().flatten();
+                self.by_number.insert(number.get(), owner);
+            }
+            _ => {}
         }
     }
 }

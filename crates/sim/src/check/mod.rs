@@ -1,5 +1,6 @@
 //! Checkers, one file for each promise. They read only the history.
 
+pub mod attribution;
 pub mod cache;
 pub mod capacity;
 pub mod checkpoints;
@@ -93,6 +94,7 @@ pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 31] = [
     ("session_secret", "S2", session_secret::check),
     ("identities", "A4 A5 A6", identities::check),
     ("identity_limits", "A12", identity_limits::check),
+    ("attribution", "A13", attribution::check),
     ("zombie_reports", "F6", zombie_reports::check),
     ("renewals_decided_in_order", "N1", renewals_decided_in_order::check),
     ("reported_state", "V1 C2 P2 Q1 S1 T5", reported_state::check),

@@ -61,8 +61,11 @@ impl SimServer {
             Ok((from_snapshot, whole))
         });
         let now = self.clock.now(scheduler.now);
-        let restore =
-            journal.restored.map(|incarnation| RestoreSpec { incarnation: Incarnation(incarnation), floor: None });
+        let restore = journal.restored.map(|incarnation| RestoreSpec {
+            incarnation: Incarnation(incarnation),
+            floor: None,
+            uid: None,
+        });
         let opening = TenureOptions {
             cluster: CLUSTER,
             incarnation: Incarnation(1),

@@ -83,6 +83,21 @@ pub struct AuditEntryBody {
     /// The mark of the fence; for a zombie.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mark: Option<String>,
+    /// The identity that caused the change; absent if time did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// How the identity was known: `local`, `uid`, `mtls`, `bearer` or `anonymous`. Absent if it made its request earlier, and waited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub via: Option<String>,
+    /// The first 16 hexadecimal digits of the SHA-256 of its certificate, or the id of its bearer token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
+    /// The address that it connected from; absent over a unix socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The two-person proposal that was executed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proposal: Option<u64>,
     /// The raw text of an entry that is damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
@@ -155,6 +170,9 @@ pub struct AuditVerificationBody {
     /// Entries that say that entries before them are missing; absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gaps: Option<u64>,
+    /// Signed heads that were compared with the log; absent if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heads: Option<u64>,
     /// The file that contains the first damage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
@@ -185,6 +203,12 @@ impl AuditVerificationBody {
         Self { gaps: (gaps > 0).then_some(gaps), ..self }
     }
 
+    /// The same log, with this many signed heads that agree with it.
+    #[must_use]
+    pub fn with_heads(self, heads: u64) -> Self {
+        Self { heads: (heads > 0).then_some(heads), ..self }
+    }
+
     /// A damaged log. The offset is only known if the file is.
     pub fn broken(file: String, offset: u64, problem: String) -> Self {
         let offset = (!file.is_empty()).then_some(offset);
@@ -195,8 +219,80 @@ impl AuditVerificationBody {
 impl From<v1::AuditVerification> for AuditVerificationBody {
     fn from(from: v1::AuditVerification) -> Self {
         match from.intact {
-            true => Self::whole(from.first, from.last, &from.hash).with_gaps(from.gaps),
+            true => Self::whole(from.first, from.last, &from.hash).with_gaps(from.gaps).with_heads(from.heads),
             false => Self::broken(from.file, from.offset, from.problem),
         }
+    }
+}
+
+/// An end of the audit log that a seal key of the cluster has signed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AuditHeadBody {
+    /// The cluster.
+    pub cluster: String,
+    /// Number of the last entry.
+    pub entry: u64,
+    /// Hash of that entry, in hexadecimal.
+    pub hash: String,
+    /// Journal position up to which the log was complete.
+    pub position: u64,
+    /// When it was signed, in Unix milliseconds.
+    pub wall_ms: u64,
+    /// Id of the key.
+    pub kid: String,
+    /// Signature of all fields above, in base64url.
+    pub signature: String,
+}
+
+impl From<v1::AuditHead> for AuditHeadBody {
+    fn from(from: v1::AuditHead) -> Self {
+        let v1::AuditHead { cluster, entry, hash, position, wall_ms, kid, signature } = from;
+        Self { cluster, entry, hash, position, wall_ms, kid, signature }
+    }
+}
+
+/// A request that the access rules refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DenialBody {
+    /// When, in Unix milliseconds.
+    pub wall_ms: u64,
+    /// The identity.
+    pub principal: String,
+    /// How it was known: `local`, `uid`, `mtls`, `bearer` or `anonymous`.
+    pub via: String,
+    /// The first 16 hexadecimal digits of the SHA-256 of its certificate, or the id of its bearer token.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub credential: String,
+    /// The address that it connected from; absent over a unix socket.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub from: String,
+    /// The action that it requested.
+    pub action: String,
+    /// Why: `role`, `owner` or `hidden`.
+    pub reason: String,
+}
+
+impl From<v1::Denial> for DenialBody {
+    fn from(from: v1::Denial) -> Self {
+        let v1::Denial { wall_ms, principal, via, credential, from, action, reason } = from;
+        Self { wall_ms, principal, via, credential, from, action, reason }
+    }
+}
+
+/// The last denials of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DenialsBody {
+    /// The denials, newest first.
+    pub denials: Vec<DenialBody>,
+    /// All denials since the server started.
+    pub total: u64,
+}
+
+impl From<v1::Denials> for DenialsBody {
+    fn from(from: v1::Denials) -> Self {
+        Self { denials: from.denials.into_iter().map(Into::into).collect(), total: from.total }
     }
 }

@@ -6,13 +6,14 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
-use leasehold_wire::json::{AuditEntryBody, AuditPageBody, AuditVerificationBody};
+use leasehold_wire::json::{AuditEntryBody, AuditPageBody, AuditVerificationBody, DenialBody, DenialsBody};
+use leasehold_wire::v1;
 use serde::Deserialize;
 
 use super::extract::{NoQuery, PathName, StrictQuery};
 use super::respond::{HttpResult, WithPosition};
 use crate::api::Api;
-use crate::audit::{AuditQuery, VerifyError, hex};
+use crate::audit::{AuditQuery, VerifyError, encode_heads, hex};
 use crate::transport::HttpProblem;
 
 /// `GET /v1/backup`: one file, streamed.
@@ -77,8 +78,23 @@ pub async fn verify(
     _: StrictQuery<NoQuery>,
 ) -> Result<Json<AuditVerificationBody>, HttpProblem> {
     Ok(Json(match api.verify_audit().await? {
-        Ok(proof) => AuditVerificationBody::whole(proof.first, proof.last, &proof.hash).with_gaps(proof.gaps),
+        Ok(proof) => AuditVerificationBody::whole(proof.first, proof.last, &proof.hash)
+            .with_gaps(proof.gaps)
+            .with_heads(proof.heads),
         Err(VerifyError::Damaged { file, offset, reason }) => AuditVerificationBody::broken(file, offset, reason),
         Err(VerifyError::Read(error)) => AuditVerificationBody::broken(String::new(), 0, error.to_string()),
     }))
+}
+
+/// `GET /v1/audit-heads`: the stored signed heads of the audit log, one per line, oldest first.
+pub async fn heads(State(api): State<Api>, _: StrictQuery<NoQuery>) -> Result<Response, HttpProblem> {
+    let heads = api.audit_heads().await?;
+    Ok(([(header::CONTENT_TYPE, "application/jsonl")], encode_heads(&heads)).into_response())
+}
+
+/// `GET /v1/denials`: the last requests that the access rules refused, newest first.
+pub async fn denials(State(api): State<Api>, _: StrictQuery<NoQuery>) -> Result<Json<DenialsBody>, HttpProblem> {
+    let (denials, total) = api.last_denials()?;
+    let denials = denials.into_iter().map(|denial| DenialBody::from(v1::Denial::from(denial))).collect();
+    Ok(Json(DenialsBody { denials, total }))
 }

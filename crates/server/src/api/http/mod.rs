@@ -81,6 +81,8 @@ fn table() -> Vec<Route> {
         Route::get("/v1/history/{*name}", audit_and_backup::resource_history),
         Route::get("/v1/audit", audit_and_backup::export),
         Route::get("/v1/audit:verify", audit_and_backup::verify),
+        Route::get("/v1/audit-heads", audit_and_backup::heads),
+        Route::get("/v1/denials", audit_and_backup::denials),
         Route::get("/v1/deadlocks", queries::deadlocks),
         Route::get("/v1/usage", queries::usage),
         Route::get("/v1/status", queries::status),

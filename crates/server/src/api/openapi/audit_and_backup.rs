@@ -1,7 +1,7 @@
 //! OpenAPI specification of the audit log and backups.
 
 use leasehold_wire::Code;
-use leasehold_wire::json::{AuditPageBody, AuditVerificationBody};
+use leasehold_wire::json::{AuditPageBody, AuditVerificationBody, DenialsBody};
 use serde_json::json;
 
 use super::operation::{LIMIT, NAME, OperationSpec};
@@ -41,6 +41,23 @@ pub fn describe(document: &mut Document) {
         json!({ "intact": true, "first": 1, "last": 4, "entries": 4, "hash": HASH }),
     );
     document.get("/v1/audit:verify", verify);
+    let head = json!({
+        "cluster": "00c0ffee00c0ffee", "entry": 4, "hash": HASH, "position": 3, "wall_ms": 1_770_000_000_020_u64,
+        "kid": "5f2d90aa", "signature": "A".repeat(86)
+    });
+    let heads = history("listAuditHeads", "List signed heads of the audit log, oldest first")
+        .description("One JSON object per line. Store them elsewhere: `leasehold audit verify --heads FILE --keys FILE` then reveals a \
+             log that was cut or rewritten. Empty on a server without a seal key.")
+        .responds_raw("200", "application/jsonl", "Lines of JSON", Some(&head.to_string()));
+    document.get("/v1/audit-heads", heads);
+    let denial = json!({
+        "wall_ms": 1_770_000_000_020_u64, "principal": "spiffe://example/jobs/worker", "via": "mtls",
+        "credential": "00112233aabbccdd", "from": "192.0.2.7:4711", "action": "revoke", "reason": "role"
+    });
+    let denials = history("listDenials", "List the last requests that the access rules refused, newest first")
+        .description("The last 1,000 of the server that answers, since it started. They are in memory only.")
+        .responds_unpositioned::<DenialsBody>("The denials", json!({ "denials": [denial], "total": 1 }));
+    document.get("/v1/denials", denials);
     let backup = history("takeBackup", "Download a backup of the current state")
         .description("The last 32 bytes are the SHA-256 of all bytes before them. `leasehold restore FILE --data DIR` restores it.")
         .responds_raw("200", "application/octet-stream", "The backup", None);

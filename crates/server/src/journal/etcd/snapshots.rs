@@ -186,6 +186,14 @@ impl AuditFiles for EtcdSnapshotStore {
         self.writer.local.audit_files().label(number)
     }
 
+    fn heads(&self) -> Result<Vec<u8>, ReadError> {
+        self.writer.local.audit_files().heads()
+    }
+
+    fn put_heads(&self, bytes: &[u8]) -> Result<AppendOutcome, JournalError> {
+        self.writer.local.audit_files().put_heads(bytes)
+    }
+
     fn is_local(&self) -> bool {
         false
     }

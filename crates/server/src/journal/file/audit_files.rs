@@ -9,6 +9,9 @@ use super::preallocate::remove_if_exists;
 use crate::journal::error::is_full;
 use crate::journal::{AppendOutcome, AuditFiles, JournalError, ReadError};
 
+/// Bytes of stored heads that are read; a longer file was not written by a server.
+const MAX_HEADS_BYTES: u64 = 4 << 20;
+
 /// Files of an audit log on a disk, for a file journal or a journal in etcd.
 pub(in crate::journal) struct DiskAuditFiles<'a, D> {
     pub disk: &'a D,
@@ -98,6 +101,36 @@ impl<D: Disk> AuditFiles for DiskAuditFiles<'_, D> {
 
     fn label(&self, number: u64) -> String {
         self.disk.path(&names::audit(number)).display().to_string()
+    }
+
+    fn heads(&self) -> Result<Vec<u8>, ReadError> {
+        let disk = self.disk;
+        let file = match disk.open(names::HEADS) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(self.unreadable(names::HEADS, &error)),
+        };
+        let read = || {
+            let mut bytes = vec![0; usize::try_from(disk.len(&file)?.min(MAX_HEADS_BYTES)).unwrap_or(0)];
+            let got = disk.read(&file, 0, &mut bytes)?;
+            bytes.truncate(got);
+            Ok(bytes)
+        };
+        read().map_err(|error| self.unreadable(names::HEADS, &error))
+    }
+
+    fn put_heads(&self, bytes: &[u8]) -> Result<AppendOutcome, JournalError> {
+        self.check_failed()?;
+        let draft = names::draft(names::HEADS);
+        let failed_write = |error: io::Error| self.write_error(&draft, &error);
+        remove_if_exists(self.disk, &draft).map_err(failed_write)?;
+        let file = self.disk.create(&draft).map_err(failed_write)?;
+        self.disk.write(&file, 0, bytes).map_err(failed_write)?;
+        let failed = |error: io::Error| self.fail(names::HEADS, &error);
+        self.disk.sync(&file).map_err(failed)?;
+        self.disk.rename(&draft, names::HEADS).map_err(failed_write)?;
+        self.disk.sync_names().map_err(failed)?;
+        Ok(AppendOutcome::Durable)
     }
 
     fn max_bytes(&self) -> u64 {

@@ -51,6 +51,7 @@ pub use create_for_restore::{Bootstrap, bootstrap};
 pub use disk::{Disk, HostIdentity};
 pub use header::JournalId;
 pub use local_disk::LocalDisk;
+pub use names::HEADS;
 pub use snapshots::FileSnapshotStore;
 
 use super::error::is_full;

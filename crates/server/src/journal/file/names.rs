@@ -7,6 +7,9 @@ pub const PID: &str = "pid";
 /// The next segment, filled with zeros.
 pub const SPARE: &str = "spare";
 
+/// Signed heads of the audit log.
+pub const HEADS: &str = "audit-heads";
+
 /// Exists while a restore is incomplete.
 pub const RESTORING: &str = "restoring";
 
@@ -25,6 +28,8 @@ pub enum FileKind {
     Snapshot(u64),
     /// A file of the audit log, by number.
     Audit(u64),
+    /// Signed heads of the audit log.
+    Heads,
     /// The identity.
     Identity,
     /// The next segment.
@@ -83,6 +88,7 @@ pub fn kind(name: &str) -> FileKind {
         return number(digits).map_or(FileKind::Other, FileKind::Audit);
     }
     match name {
+        HEADS => FileKind::Heads,
         IDENTITY => FileKind::Identity,
         SPARE => FileKind::Spare,
         RESTORING => FileKind::Restoring,

@@ -151,7 +151,7 @@ impl DirectoryListing {
                 FileKind::Spare => listing.spare = true,
                 FileKind::Restoring => listing.restoring = true,
                 FileKind::Misnamed => return Err(corrupt(disk, &name, 0, "invalid name of a segment or snapshot")),
-                FileKind::Audit(_) | FileKind::Other => {}
+                FileKind::Audit(_) | FileKind::Heads | FileKind::Other => {}
             }
         }
         listing.segments.sort_unstable();

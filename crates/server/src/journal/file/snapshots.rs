@@ -235,6 +235,14 @@ impl<D: Disk> AuditFiles for FileSnapshotStore<D> {
         self.audit_files().label(number)
     }
 
+    fn heads(&self) -> Result<Vec<u8>, ReadError> {
+        self.audit_files().heads()
+    }
+
+    fn put_heads(&self, bytes: &[u8]) -> Result<AppendOutcome, JournalError> {
+        self.audit_files().put_heads(bytes)
+    }
+
     fn max_bytes(&self) -> u64 {
         self.audit_files().max_bytes()
     }
