@@ -2,7 +2,7 @@
 
 mod recovery;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use leasehold_core::access::{Caller, IdentityUsage};
@@ -304,7 +304,8 @@ impl SimServer {
             if impostors.as_ref().is_some_and(|known| known.has_limits) {
                 let usage = grantor.identity_usages().find(|(name, _)| *name == principal);
                 let has = usage.map_or_else(IdentityUsage::default, |(_, has)| *has);
-                limited.insert(envelope.op, (principal.clone(), has, envelope.request.clone()));
+                // Only of the first of several copies, whose answer the others get.
+                limited.entry(envelope.op).or_insert_with(|| (principal.clone(), has, envelope.request.clone()));
             }
             // Holders present what they were granted, with its seal.
             let proven = ProvenTokens { observed: true, presented: false };
@@ -448,7 +449,8 @@ fn report_limits(
         let event = HistoryEvent::UsageReported { identity: identity.to_owned(), has: *has, limits };
         scheduler.record(event);
     }
-    for reply in &output.replies {
+    let mut seen = BTreeSet::new();
+    for reply in output.replies.iter().filter(|reply| seen.insert(reply.tag)) {
         let Answer::Refused(Refusal::Exhausted { limit, max, .. }) = &reply.answer else { continue };
         let Some((identity, has, request)) = requests.get(&reply.tag).filter(|_| limit.is_of_identity()) else {
             continue;
