@@ -26,8 +26,8 @@ pub struct StreamAccess {
     action: Option<Action>,
     /// Whether the certificate of its connection still counts; none without TLS.
     membership: Option<Arc<Membership>>,
-    /// The bearer token of its opening request, and the reloads that may end it; none if it presented none.
-    bearer: Option<(Arc<PresentedBearer>, watch::Receiver<u64>)>,
+    /// The bearer token of its opening request; none if it presented none.
+    bearer: Option<Arc<PresentedBearer>>,
 }
 
 impl StreamAccess {
@@ -48,7 +48,7 @@ impl StreamAccess {
             control: control.clone(),
             action,
             membership: Membership::current(),
-            bearer: PresentedBearer::current().map(|bearer| (bearer.clone(), bearer.reloads())),
+            bearer: PresentedBearer::current(),
         }
     }
 
@@ -67,7 +67,7 @@ impl StreamAccess {
         if let Some(Err(end)) = self.membership.as_ref().map(|membership| membership.check()) {
             return Some(end.problem());
         }
-        if let Some(Err(end)) = self.bearer.as_ref().map(|(bearer, _)| bearer.check()) {
+        if let Some(Err(end)) = self.bearer.as_ref().map(|bearer| bearer.check()) {
             return Some(end.problem());
         }
         if self.identity.not_after.is_some_and(|end| SystemTime::now() >= end) {
@@ -94,7 +94,7 @@ impl StreamAccess {
                 () = next_clock_look(self.identity.not_after) => {}
                 // The task of the connection checks it.
                 () = membership_ended(self.membership.as_deref()) => {}
-                () = bearers_reloaded(self.bearer.as_mut()) => {}
+                () = bearer_ended(self.bearer.as_deref()) => {}
             }
         }
     }
@@ -108,11 +108,10 @@ async fn membership_ended(membership: Option<&Membership>) {
     }
 }
 
-/// Waits until the accepted bearer tokens are reloaded; forever without one.
-async fn bearers_reloaded(bearer: Option<&mut (Arc<PresentedBearer>, watch::Receiver<u64>)>) {
+/// Waits until a bearer token no longer counts; forever without one.
+async fn bearer_ended(bearer: Option<&PresentedBearer>) {
     match bearer {
-        // The sender lives as long as the token.
-        Some((_, reloads)) => drop(reloads.changed().await),
+        Some(bearer) => drop(bearer.ended().await),
         None => pending().await,
     }
 }

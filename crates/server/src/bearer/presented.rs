@@ -3,13 +3,16 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 
 use super::error::BearerError;
 use super::verifier::{BearerVerifier, VerifiedBearer};
 use crate::identity::{Identity, Via};
+
+/// Longest time between two looks at the wall clock.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// A token that a request presented.
 pub struct PresentedBearer {
@@ -63,8 +66,21 @@ impl PresentedBearer {
         self.verifier.verify_again(&self.bearer, SystemTime::now())
     }
 
-    /// Notifies of every reload since the token was presented.
-    pub fn reloads(&self) -> watch::Receiver<u64> {
-        self.epoch.clone()
+    /// Waits until the token no longer counts. Cancel safe.
+    pub async fn ended(&self) -> BearerError {
+        // From when the token was presented on.
+        let mut reloads = self.epoch.clone();
+        loop {
+            if let Err(end) = self.check() {
+                return end;
+            }
+            // The wall clock may be set, so the end is not waited for in one sleep.
+            let left = self.bearer.not_after.duration_since(SystemTime::now()).unwrap_or_default();
+            tokio::select! {
+                () = tokio::time::sleep(left.min(CLOCK_INTERVAL)) => {}
+                // The sender lives as long as `self.verifier`.
+                _ = reloads.changed() => {}
+            }
+        }
     }
 }

@@ -370,7 +370,11 @@ async fn serve_connection(connection: ServedConnection) {
         let (guard, router) = (activity.begin(), router.clone());
         let grpc = is_grpc(request.headers());
         let identified = identities.of(request.headers_mut());
-        let identified = identified.map_err(|error| shared.refuse_bearer(&identities.connection, error, grpc));
+        let identified = identified.map_err(|error| match limits.rate.check() {
+            Ok(()) => shared.refuse_bearer(&identities.connection, error, grpc),
+            // A refused request counts like any other.
+            Err(problem) => problem_response(*problem, grpc),
+        });
         let bodies = limits.bodies.clone();
         let checked = membership.as_ref().map_or(Ok(()), |membership| membership.check());
         let membership = membership.clone();
@@ -391,8 +395,10 @@ async fn serve_connection(connection: ServedConnection) {
             let request =
                 if is_session { request.map(|body| Body::new(MeteredBody::new(body, bodies))) } else { request };
             let response = Membership::scope(membership, router.oneshot(request));
-            let response = PresentedBearer::scope(bearer, response);
-            let response = identity::on_behalf_of(identity, response).await?;
+            let response = PresentedBearer::scope(bearer.clone(), response);
+            let response = while_bearer_counts(bearer, identity::on_behalf_of(identity, response)).await;
+            let Some(response) = response else { return Ok(problem_response(bearer_ended(), grpc)) };
+            let response = response?;
             Ok::<_, Infallible>(response.map(|body| Body::new(GuardedBody { body, _guard: guard })))
         }
     };
@@ -429,6 +435,27 @@ async fn serve_connection(connection: ServedConnection) {
     if let Err(error) = result {
         stats.connection_failed(&*error);
     }
+}
+
+/// Waits for a response, at most until a little after the bearer token of its request ends: a request that waits for a lease ends
+/// with its token (A10).
+async fn while_bearer_counts<T>(bearer: Option<Arc<PresentedBearer>>, response: impl Future<Output = T>) -> Option<T> {
+    let Some(bearer) = bearer else { return Some(response.await) };
+    let ended = async {
+        bearer.ended().await;
+        tokio::time::sleep(END_TIMEOUT).await;
+    };
+    tokio::select! {
+        biased;
+        response = response => Some(response),
+        () = ended => None,
+    }
+}
+
+/// The bearer token of a request ended before its response.
+fn bearer_ended() -> v1::Problem {
+    let message = "the bearer token ended while the request was in progress, so its outcome is unknown; read the state with a new token";
+    v1::Problem { field: "authorization".into(), ..v1::Problem::of(Code::Indeterminate, message) }
 }
 
 /// Resolves when the peer of a TLS connection no longer belongs here.
