@@ -15,8 +15,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         // The rare and large are boxed, so that a batch of the frequent and small stays small.
         .boxed(".leasehold.v1.Request.operation.set_charter")
         .boxed(".leasehold.v1.Response.answer.refused")
-        // They carry a session's secret, which must not reach a log.
-        .skip_debug([".leasehold.v1.Welcome", ".leasehold.v1.ResumeSession"])
+        // They carry a secret, which must not reach a log.
+        .skip_debug([
+            ".leasehold.v1.Welcome",
+            ".leasehold.v1.ResumeSession",
+            ".leasehold.v1.Grant",
+            ".leasehold.v1.CurrentLease",
+        ])
         .compile_fds(files)?;
     Ok(())
 }

@@ -154,7 +154,7 @@ impl ChaosCluster {
         self.runtime.block_on(async {
             loop {
                 match client.acquire(&request).await {
-                    Ok(granted) => return Ok(granted.token().cluster),
+                    Ok(granted) => return Ok(granted.token().parsed().cluster),
                     Err(error) if Instant::now() > until => return Err(io::Error::other(error)),
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 }

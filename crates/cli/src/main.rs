@@ -29,8 +29,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use commands::{
     acquire, audit, backup, ca, charter, check, cluster, completions, config, deadlocks, free, handoff, held_by,
-    history, init, ls, quarantine, release, renew, restore, revoke, show, status, step_down, token, usage, waiters,
-    watch,
+    history, init, keys, ls, quarantine, release, renew, restore, revoke, show, status, step_down, token, usage,
+    waiters, watch,
 };
 
 /// Lease server with fencing tokens
@@ -58,6 +58,7 @@ enum CliCommand {
     Serve(Box<serve::Args>),
     Init(init::Args),
     Ca(ca::Args),
+    Keys(keys::Args),
     Acquire(acquire::Args),
     Renew(renew::Args),
     Release(release::Args),
@@ -125,6 +126,7 @@ fn main() -> ExitCode {
         CliCommand::Serve(args) => serve::run(args),
         CliCommand::Init(args) => init::run(args, global),
         CliCommand::Ca(args) => ca::run(args, global),
+        CliCommand::Keys(args) => keys::run(args, global),
         CliCommand::Acquire(args) => acquire::run(args, global),
         CliCommand::Renew(args) => renew::run(args, global),
         CliCommand::Release(args) => release::run(args, global),

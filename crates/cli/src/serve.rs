@@ -14,6 +14,7 @@ mod reload;
 pub mod settings;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use leasehold::Error;
 use leasehold_server::driver::StopReason;
@@ -114,11 +115,12 @@ where
     // Before the server announces itself: an unhandled signal would end the process.
     let signals = ServeSignals::listen();
     let (access, rules) = access_rules::load(settings.access.access.as_deref())?;
-    let config_of_server = ServerConfig { access, ..server_config(&settings) };
+    let sealer = Arc::new(settings.access.sealer()?);
+    let config_of_server = ServerConfig { access, sealer: sealer.clone(), ..server_config(&settings) };
     let running = start(location, config_of_server).await.map_err(|error| start_error(&error))?;
     log_start(&running, &settings);
     let limits = (running.connection_limit.clone(), running.rate_limit.clone());
-    let reload = Reload::new(flags, config, settings, level, limits, running.tls.clone(), rules, file_check);
+    let reload = Reload::new(flags, config, settings, level, limits, running.tls.clone(), (rules, sealer), file_check);
     notify::ready(&format!("serving on {}", running.address));
     stop_result(running.run_until(signals.wait_for_stop(reload)).await)
 }
@@ -142,6 +144,7 @@ fn server_config(settings: &ServeSettings) -> ServerConfig {
         insecure_listen: settings.insecure_listen,
         tls: settings.access.tls.clone(),
         socket: settings.access.socket.clone(),
+        keys: settings.access.keys.clone(),
         // Other servers send clients to the advertised address.
         allowed_hosts: settings
             .allowed_hosts
@@ -204,6 +207,7 @@ fn start_error(error: &ServerError) -> CommandError {
         ServerError::Tenure(_) | ServerError::Listen(ListenError::Insecure { .. }) => error_with_code("CONFIG", error),
         ServerError::Listen(ListenError::Socket(error)) => Error::config("socket", error.to_string()).into(),
         ServerError::Tls(error) => access_settings::tls_error(error).into(),
+        ServerError::Keys(error) => access_settings::key_error(error).into(),
         ServerError::Append(fault) => error_with_code(fault.code(), fault),
         ServerError::Fenced => CommandError::Other(error.to_string()),
     }

@@ -172,10 +172,11 @@ fn init_writes_all_files_with_private_keys_and_the_next_commands() {
     let config = place.at("ca").canonicalize().expect("it exists").join("leasehold.toml");
     let serve = format!("leasehold serve --config {}", config.display());
     assert_contains(&result.out, &["Move ca.key off this machine", &serve, "leasehold --as admin ls"]);
-    let expected = ["access.toml", "admin.key", "admin.pem", "ca.key", "ca.pem", "crl.pem", "issued", "leasehold.toml"];
+    let expected =
+        ["access.toml", "admin.key", "admin.pem", "ca.key", "ca.pem", "crl.pem", "issued", "keys", "leasehold.toml"];
     let names = names_in(&place.at("ca"));
-    assert_eq!(names[..8], expected);
-    assert_eq!(names[8..], ["server.key", "server.pem"]);
+    assert_eq!(names[..9], expected);
+    assert_eq!(names[9..], ["server.key", "server.pem"]);
     for (name, mode, _) in place.snapshot() {
         let expected = match &*name {
             _ if name.ends_with(".key") => 0o600,

@@ -26,7 +26,7 @@ async fn a_change_with_an_idempotency_key_is_applied_once() {
     let conflict =
         client.with_idempotency_key(key).acquire(&other).await.expect_err("the key belongs to another request");
     assert_eq!(conflict.code(), Some(Code::Conflict));
-    assert_eq!(client.highest_token(), Some(first.token()));
+    assert_eq!(client.highest_token(), Some(first.token().parsed()));
 
     let renewed = client.renew_session(session, None).await.expect("the session is open");
     assert_eq!(renewed.session, session);

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use leasehold_core::secret::{LeaseSecret, SessionSecret};
 use leasehold_core::token::Token;
 use leasehold_wire::headers::IdempotencyKey;
 use tokio::sync::watch;
@@ -110,6 +111,25 @@ impl Client {
         client
     }
 
+    /// A clone whose calls present the secret of a lease ([`GrantedLease::secret`](crate::GrantedLease::secret)). A server with access
+    /// rules requires it of every unary call that acts on the lease, together with the identity that was granted it (A6).
+    #[must_use]
+    pub fn with_lease_secret(&self, secret: &LeaseSecret) -> Self {
+        let mut client = self.clone();
+        client.servers.lease_secret = Some(secret.clone());
+        client
+    }
+
+    /// A clone whose calls present the secret of a session ([`OpenedSession::secret`](crate::OpenedSession::secret)). A server with
+    /// access rules requires it of every unary call in the session, and of an idempotency key of the session (A6). It also proves the
+    /// leases that the session carries.
+    #[must_use]
+    pub fn with_session_secret(&self, secret: &SessionSecret) -> Self {
+        let mut client = self.clone();
+        client.servers.session_secret = Some(secret.clone());
+        client
+    }
+
     /// A clone whose queries may be answered by a standby that has reached `min_position` of the journal; 0 for any position.
     /// The reply is as of [`Client::last_position`] and may be behind the leader; it lacks renewals that wrote no record (E1).
     #[must_use]
@@ -126,7 +146,7 @@ impl Client {
 
     /// The highest token that this client was granted.
     pub fn highest_token(&self) -> Option<Token> {
-        self.servers.highest_token()
+        self.servers.highest_token().map(|highest| highest.token.parsed())
     }
 }
 

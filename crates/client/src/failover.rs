@@ -6,7 +6,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use leasehold_core::time::DurationText;
-use leasehold_wire::headers::{IDEMPOTENCY_KEY, POSITION, STANDBY, TOKEN_SEEN};
+use leasehold_wire::headers::{
+    IDEMPOTENCY_KEY, LEASE_SECRET, POSITION, SESSION_SECRET, STANDBY, TOKEN_SEEN, TOKEN_SEEN_RESOURCE, percent_encode,
+};
 use leasehold_wire::{Code, problem_from_status};
 use tonic::metadata::MetadataValue;
 use tonic::{ConnectError, Request, Response, Status};
@@ -212,18 +214,26 @@ impl ServerPool {
     fn with_metadata<M>(&self, message: M) -> Request<M> {
         let mut request = Request::new(message);
         let mut insert = |name: &'static str, text: String| {
-            if let Ok(value) = MetadataValue::try_from(text) {
+            if let Ok(mut value) = MetadataValue::try_from(text) {
+                value.set_sensitive(name == SESSION_SECRET || name == LEASE_SECRET);
                 request.metadata_mut().insert(name, value);
             }
         };
         if let Some(key) = self.idempotency_key {
             insert(IDEMPOTENCY_KEY, key.to_string());
         }
+        if let Some(secret) = &self.session_secret {
+            insert(SESSION_SECRET, secret.expose_hex());
+        }
+        if let Some(secret) = &self.lease_secret {
+            insert(LEASE_SECRET, secret.expose_hex());
+        }
         if let Some(min_position) = self.standby {
             insert(STANDBY, min_position.to_string());
         }
         if let Some(highest) = self.highest_token() {
-            insert(TOKEN_SEEN, highest.to_string());
+            insert(TOKEN_SEEN, highest.token.to_string());
+            insert(TOKEN_SEEN_RESOURCE, percent_encode(&highest.resource));
         }
         request
     }

@@ -129,6 +129,8 @@ pub use types::{Claim, ClockDrift, Deadline, HandoffMode, Loss, MayWrite, MustRe
 pub use unary_leases::{GrantedLease, HeldLease, RenewedLease};
 pub use watch::{LeaseEvent, Watch, WatchItem};
 
+/// Secrets of leases and sessions, for [`Client::with_lease_secret`] and [`Client::with_session_secret`].
+pub use leasehold_core::secret::{LeaseSecret, SessionSecret};
 /// Stable error codes.
 pub use leasehold_wire::Code;
 /// Table of the stable error codes.

@@ -10,8 +10,8 @@ use leasehold_core::name::{HolderName, Name, Prefix};
 use leasehold_core::refusal::{Refusal, RefusalSubject};
 use leasehold_core::token::Cluster;
 use leasehold_wire::json::{
-    ClusterBody, DeadlockBody, EndedLeaseBody, LeaseBody, ResourceBody, ResourcesBody, StatusBody, UsageBody,
-    WaiterBody,
+    ClusterBody, DeadlockBody, EndedLeaseBody, LeaseBody, ResourceBody, ResourcesBody, SealKeySetBody, StatusBody,
+    UsageBody, WaiterBody,
 };
 use leasehold_wire::v1;
 
@@ -198,6 +198,12 @@ impl Client {
     pub async fn cluster(&self) -> Result<ClusterBody, Error> {
         let send = |mut client: GrpcClient, request| async move { client.cluster(request).await };
         self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, v1::ClusterRequest {}, send).await.map(Into::into)
+    }
+
+    /// The public keys that verify sealed tokens, as the first server that answers knows them. Their JSON is the key file of a fence.
+    pub async fn seal_keys(&self) -> Result<SealKeySetBody, Error> {
+        let send = |mut client: GrpcClient, request| async move { client.keys(request).await };
+        self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, v1::KeysRequest {}, send).await.map(Into::into)
     }
 
     /// The cluster id, as tokens contain it. Fences need it.

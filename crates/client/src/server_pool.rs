@@ -5,14 +5,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::token::Token;
+use leasehold_core::secret::{LeaseSecret, SessionSecret};
 use leasehold_wire::MAX_RESPONSE_BYTES;
 use leasehold_wire::headers::IdempotencyKey;
 use leasehold_wire::v1::leasehold_client::LeaseholdClient;
 use tonic::transport::Channel;
 
 use crate::transport::Transport;
-use crate::{Address, Endpoints, Error, connector};
+use crate::{Address, Endpoints, Error, FencingToken, connector};
 
 /// The generated gRPC client.
 pub(crate) type GrpcClient = LeaseholdClient<Channel>;
@@ -34,12 +34,17 @@ impl Default for Timeouts {
     }
 }
 
-/// The servers of one cluster. Clones share their connections; each clone has its own idempotency key and standby setting.
+/// The servers of one cluster. Clones share their connections; each clone has its own idempotency key, secrets and standby
+/// setting.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerPool {
     shared: Arc<PoolShared>,
     /// Key of the next change.
     pub(crate) idempotency_key: Option<IdempotencyKey>,
+    /// Secret of the session that the next calls name.
+    pub(crate) session_secret: Option<SessionSecret>,
+    /// Secret of the lease that the next calls name.
+    pub(crate) lease_secret: Option<LeaseSecret>,
     /// Lowest journal position from which a standby may answer a query.
     pub(crate) standby: Option<u64>,
 }
@@ -68,13 +73,26 @@ struct PoolState {
     /// Servers that did not answer in time: they may be paused, or cut off. Tried last, with a short timeout.
     suspects: BTreeSet<Address>,
     /// The highest token of any grant: it reveals a grantor that was rolled back (T9).
-    highest_token: Option<Token>,
+    highest_token: Option<HighestToken>,
+}
+
+/// The highest token of any grant, with the name of its resource: a seal covers the name.
+#[derive(Clone, Debug)]
+pub(crate) struct HighestToken {
+    pub token: FencingToken,
+    pub resource: Box<str>,
 }
 
 impl ServerPool {
     pub(crate) fn new(endpoints: Endpoints, transport: Transport, timeouts: Timeouts) -> Self {
         let shared = PoolShared { endpoints, transport, timeouts, state: Mutex::default() };
-        Self { shared: Arc::new(shared), idempotency_key: None, standby: None }
+        Self {
+            shared: Arc::new(shared),
+            idempotency_key: None,
+            session_secret: None,
+            lease_secret: None,
+            standby: None,
+        }
     }
 
     /// A pool of the same servers with connections of its own and shorter timeouts. It knows the highest token of this one.
@@ -169,15 +187,15 @@ impl ServerPool {
         self.state().last_position
     }
 
-    pub(crate) fn observe_token(&self, token: Token) {
+    pub(crate) fn observe_token(&self, token: FencingToken, resource: &str) {
         let mut state = self.state();
-        if state.highest_token.is_none_or(|highest| highest.number < token.number) {
-            state.highest_token = Some(token);
+        if state.highest_token.as_ref().is_none_or(|highest| highest.token.number() < token.number()) {
+            state.highest_token = Some(HighestToken { token, resource: resource.into() });
         }
     }
 
-    pub(crate) fn highest_token(&self) -> Option<Token> {
-        self.state().highest_token
+    pub(crate) fn highest_token(&self) -> Option<HighestToken> {
+        self.state().highest_token.clone()
     }
 
     /// Queries the grantor of a test directly; none for real servers.

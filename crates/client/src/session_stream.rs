@@ -5,7 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold_core::command::{Answer, Command, SessionEvent};
 use leasehold_core::ids::{LeaseId, SessionId};
-use leasehold_core::token::Number;
+use leasehold_core::secret::SessionSecret;
+use leasehold_core::token::{Number, SEALED_TOKEN_BYTES};
 use leasehold_wire::{Code, PROTOCOL, decode_answer, decode_event, lease_bits, session_bits, v1};
 use tokio::sync::mpsc;
 use tonic::Streaming;
@@ -16,7 +17,7 @@ use crate::in_memory::MemoryConnection;
 use crate::server_pool::{GrpcClient, ServerPool};
 #[cfg(any(test, feature = "testing"))]
 use crate::transport::Transport;
-use crate::{Address, Error, OpenedSession};
+use crate::{Address, Error, FencingToken, OpenedSession};
 
 /// Capacity of the queue between the caller and the connection, in batches.
 const SEND_QUEUE: usize = 256;
@@ -47,12 +48,12 @@ enum ReceiverTransport {
 }
 
 /// Id and secret of a session, to resume it with.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct SessionResume {
     /// Id of the session.
     pub session: SessionId,
     /// Secret from the opening of the session.
-    pub secret: [u8; 32],
+    pub secret: SessionSecret,
 }
 
 /// Omits the secret.
@@ -113,6 +114,8 @@ pub struct IncomingBatch {
     pub renewals: Vec<RenewalResults>,
     /// Events of the session.
     pub events: Vec<SessionEvent>,
+    /// Sealed texts of the tokens in the replies, by their numbers.
+    pub sealed: Vec<FencingToken>,
 }
 
 /// Results of one batch of renewals, in its order.
@@ -139,7 +142,7 @@ impl ServerPool {
         let session = match resume {
             Some(resume) => v1::hello::Session::Resume(v1::ResumeSession {
                 session: session_bits(resume.session),
-                secret: resume.secret.to_vec(),
+                secret: resume.secret.expose().to_vec(),
             }),
             None => v1::hello::Session::Open(v1::OpenSession { holder: holder.into(), ttl_ms, waits_only: false }),
         };
@@ -149,12 +152,14 @@ impl ServerPool {
             let receiver = SessionReceiver { server: None, transport: ReceiverTransport::Memory(receiver) };
             return Ok((OpenedSession::new(welcome), SessionSender(SenderTransport::Memory(connection)), receiver));
         }
+        let highest = self.highest_token();
         let hello = v1::Hello {
             protocol: PROTOCOL,
             session: Some(session),
             client: concat!("leasehold-rust/", env!("CARGO_PKG_VERSION")).into(),
             wall_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
-            highest_token: self.highest_token().map_or_else(String::new, |token| token.to_string()),
+            highest_token: highest.as_ref().map_or_else(String::new, |highest| highest.token.to_string()),
+            highest_token_resource: highest.map_or_else(String::new, |highest| highest.resource.into()),
             required_features: Vec::new(),
         };
         let send = |mut client: GrpcClient, hello: tonic::Request<v1::Hello>| async move {
@@ -228,13 +233,31 @@ impl SessionReceiver {
             return Err(Error::from(problem));
         }
         let replies = batch.responses.iter().map(|response| (response.sequence, decode(response.answer.as_ref())));
+        let sealed = batch.responses.iter().flat_map(|response| sealed_texts(response.answer.as_ref()));
         Ok(IncomingBatch {
+            sealed: sealed.filter_map(|text| FencingToken::parse(text).ok()).collect(),
             replies: replies.collect(),
             renewals: batch.renewals.into_iter().map(decode_renewals).collect(),
             // Events of a later version are skipped.
             events: batch.events.iter().filter_map(|event| decode_event(event).ok()).collect(),
         })
     }
+}
+
+/// The sealed token texts of an answer.
+fn sealed_texts(answer: Option<&v1::response::Answer>) -> impl Iterator<Item = &str> {
+    use v1::delivery_answer::Answer::Received;
+    use v1::response::Answer as Wire;
+    let texts: Vec<&str> = match answer {
+        Some(Wire::Granted(grant)) => vec![&grant.token],
+        Some(Wire::GrantedAll(all)) => all.grants.iter().map(|grant| grant.token.as_str()).collect(),
+        Some(Wire::Current(current)) => vec![&current.token],
+        Some(Wire::Delivery(v1::DeliveryAnswer { answer: Some(Received(received)) })) => {
+            received.deliveries.iter().map(|one| one.token.as_str()).collect()
+        }
+        _ => Vec::new(),
+    };
+    texts.into_iter().filter(|text| text.len() == SEALED_TOKEN_BYTES)
 }
 
 fn decode(answer: Option<&v1::response::Answer>) -> Result<Answer, Error> {

@@ -10,13 +10,15 @@ use leasehold_core::command::{Acquire, AcquireAll, CurrentLease, Grant, Handoff,
 use leasehold_core::command::{Command, LeaseRef, Renew};
 use leasehold_core::ids::SessionId;
 use leasehold_core::name::resource_hash;
+use leasehold_core::secret::LeaseSecret;
 use leasehold_core::token::Token;
 use leasehold_wire::json::{CurrentLeaseBody, GrantBody};
 use leasehold_wire::{decode_current, decode_grant, lease_bits, v1};
+use zeroize::Zeroize;
 
 use crate::failover::RetrySafety;
 use crate::server_pool::GrpcClient;
-use crate::{Client, Error};
+use crate::{Client, Error, FencingToken};
 
 /// A lease and the token that proves it, as arguments of a call.
 #[derive(Clone, Copy, Debug)]
@@ -25,20 +27,20 @@ pub struct HeldLease<'a> {
     /// The lease, by id or by resource.
     pub lease: LeaseSelector<'a>,
     /// Token of the lease.
-    pub token: Token,
+    pub token: FencingToken,
     /// Holder name, if the grantor is to compare it.
     pub holder: Option<&'a str>,
 }
 
 impl<'a> HeldLease<'a> {
     /// The lease on a resource.
-    pub const fn new(resource: &'a str, token: Token) -> Self {
+    pub fn new(resource: &'a str, token: impl Into<FencingToken>) -> Self {
         Self::select(LeaseSelector::Resource(resource), token)
     }
 
     /// A lease by id or by resource.
-    pub const fn select(lease: LeaseSelector<'a>, token: Token) -> Self {
-        Self { lease, token, holder: None }
+    pub fn select(lease: LeaseSelector<'a>, token: impl Into<FencingToken>) -> Self {
+        Self { lease, token: token.into(), holder: None }
     }
 
     /// Lets the grantor compare the holder name.
@@ -50,7 +52,7 @@ impl<'a> HeldLease<'a> {
 
     #[cfg(any(test, feature = "testing"))]
     const fn lease_ref(&self) -> LeaseRef<'a> {
-        let (lease, number, holder) = (self.lease, self.token.number, self.holder);
+        let (lease, number, holder) = (self.lease, self.token.number(), self.holder);
         LeaseRef { selector: lease, number, session: None, holder }
     }
 
@@ -65,18 +67,21 @@ impl<'a> HeldLease<'a> {
 }
 
 /// A granted lease.
-#[derive(Clone, PartialEq)]
+#[derive(Clone)]
 pub struct GrantedLease {
     grant: Grant,
-    token: Token,
+    token: FencingToken,
+    secret: Option<LeaseSecret>,
+    /// Without the secret.
     message: v1::Grant,
 }
 
 impl GrantedLease {
     fn decode(mut message: v1::Grant, resource: &str, holder: &str) -> Result<Self, Error> {
         let grant = decode_grant(&message).map_err(Error::invalid_reply)?;
-        let token = Token::parse(&message.token).map_err(Error::invalid_reply)?;
-        if token.number != grant.number || token.scope != grant.scope || token.resource != resource_hash(resource) {
+        let token = FencingToken::parse(&message.token).map_err(Error::invalid_reply)?;
+        let Token { number, scope, resource: hash, .. } = token.parsed();
+        if number != grant.number || scope != grant.scope || hash != resource_hash(resource) {
             return Err(Error::invalid_reply("the token does not belong to the grant"));
         }
         message.resource = resource.into();
@@ -84,11 +89,18 @@ impl GrantedLease {
         if !holder.is_empty() {
             message.holder = holder.into();
         }
-        Ok(Self { grant, token, message })
+        let secret = take_secret(&mut message.secret)?;
+        Ok(Self { grant, token, secret, message })
     }
 
-    /// The token; its `Display` is the text that fences accept.
-    pub const fn token(&self) -> Token {
+    /// The secret that proves in unary calls that the caller was granted the lease, for [`Client::with_lease_secret`]. Servers before
+    /// this version send none.
+    pub const fn secret(&self) -> Option<&LeaseSecret> {
+        self.secret.as_ref()
+    }
+
+    /// The token, with the text that fences accept.
+    pub const fn token(&self) -> FencingToken {
         self.token
     }
 
@@ -102,9 +114,9 @@ impl GrantedLease {
         &self.message.resource
     }
 
-    /// The grant as JSON, with the field names of the HTTP API.
+    /// The grant as JSON, with the field names of the HTTP API. It contains the secret.
     pub fn body(&self) -> GrantBody {
-        self.message.clone().into()
+        GrantBody { secret: self.secret.as_ref().map(LeaseSecret::expose_hex), ..self.message.clone().into() }
     }
 }
 
@@ -116,28 +128,37 @@ impl fmt::Debug for GrantedLease {
 }
 
 /// A lease that was renewed, or confirmed as current.
-#[derive(Clone, PartialEq)]
+#[derive(Clone)]
 pub struct RenewedLease {
     current: CurrentLease,
-    token: Token,
+    token: FencingToken,
+    secret: Option<LeaseSecret>,
+    /// Without the secret.
     message: v1::CurrentLease,
 }
 
 impl RenewedLease {
-    fn decode(message: v1::CurrentLease, presented: Token) -> Result<Self, Error> {
+    fn decode(mut message: v1::CurrentLease, presented: FencingToken) -> Result<Self, Error> {
         let current = decode_current(&message).map_err(Error::invalid_reply)?;
         let token = match message.token.as_str() {
-            "" => Token { number: current.number, ..presented },
-            raised => Token::parse(raised).map_err(Error::invalid_reply)?,
+            "" if presented.number() == current.number => presented,
+            "" => Token { number: current.number, ..presented.parsed() }.into(),
+            raised => FencingToken::parse(raised).map_err(Error::invalid_reply)?,
         };
-        if token.number != current.number {
+        if token.number() != current.number {
             return Err(Error::invalid_reply("the token does not belong to the lease"));
         }
-        Ok(Self { current, token, message })
+        let secret = take_secret(&mut message.secret)?;
+        Ok(Self { current, token, secret, message })
+    }
+
+    /// The new secret of the lease, if its token was raised.
+    pub const fn secret(&self) -> Option<&LeaseSecret> {
+        self.secret.as_ref()
     }
 
     /// Token of the lease: the presented one, unless it was raised.
-    pub const fn token(&self) -> Token {
+    pub const fn token(&self) -> FencingToken {
         self.token
     }
 
@@ -146,9 +167,10 @@ impl RenewedLease {
         &self.current
     }
 
-    /// The lease as JSON, with the field names of the HTTP API.
+    /// The lease as JSON, with the field names of the HTTP API. It contains the new secret, if there is one.
     pub fn body(&self, resource: &str) -> CurrentLeaseBody {
-        CurrentLeaseBody::new(resource, self.message.clone())
+        let body = CurrentLeaseBody::new(resource, self.message.clone());
+        CurrentLeaseBody { secret: self.secret.as_ref().map(LeaseSecret::expose_hex), ..body }
     }
 }
 
@@ -157,6 +179,16 @@ impl fmt::Debug for RenewedLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RenewedLease").field("current", &self.current).finish_non_exhaustive()
     }
+}
+
+/// Moves a secret out of a message and wipes it there.
+fn take_secret(bytes: &mut Vec<u8>) -> Result<Option<LeaseSecret>, Error> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let secret = LeaseSecret::from_slice(bytes);
+    bytes.zeroize();
+    secret.map(Some).ok_or_else(|| Error::invalid_reply("a lease secret of a wrong length"))
 }
 
 impl Client {
@@ -208,7 +240,7 @@ impl Client {
 
     fn granted(&self, message: v1::Grant, resource: &str, holder: &str) -> Result<GrantedLease, Error> {
         let lease = GrantedLease::decode(message, resource, holder)?;
-        self.servers.observe_token(lease.token);
+        self.servers.observe_token(lease.token, resource);
         Ok(lease)
     }
 
@@ -229,7 +261,9 @@ impl Client {
         let send = |mut client: GrpcClient, request| async move { client.renew(request).await };
         let reply = self.servers.call(RetrySafety::Idempotent, Duration::ZERO, request, send).await?;
         let renewed = RenewedLease::decode(reply, held.token)?;
-        self.servers.observe_token(renewed.token);
+        if let LeaseSelector::Resource(resource) = held.lease {
+            self.servers.observe_token(renewed.token, resource);
+        }
         Ok(renewed)
     }
 
@@ -289,7 +323,7 @@ impl Client {
     }
 
     /// Starts a planned handoff. The holder presents its token; an operator has none.
-    pub async fn handoff(&self, handoff: &Handoff<'_>, token: Option<Token>) -> Result<(), Error> {
+    pub async fn handoff(&self, handoff: &Handoff<'_>, token: Option<FencingToken>) -> Result<(), Error> {
         let token = token.map(|token| token.to_string()).unwrap_or_default();
         let request = v1::Handoff { token, ..handoff.into() };
         let send = |mut client: GrpcClient, request| async move { client.handoff(request).await };
@@ -304,7 +338,7 @@ impl Client {
 }
 
 #[cfg(any(test, feature = "testing"))]
-fn decode_current_answer(answer: v1::response::Answer, presented: Token) -> Result<RenewedLease, Error> {
+fn decode_current_answer(answer: v1::response::Answer, presented: FencingToken) -> Result<RenewedLease, Error> {
     match answer {
         v1::response::Answer::Current(message) => RenewedLease::decode(message, presented),
         _ => Err(Error::invalid_reply("an answer other than a current lease")),

@@ -32,8 +32,9 @@ impl Client {
         send: impl Fn(Self) -> W,
     ) -> Result<T, Error> {
         let opened = self.open_wait_session(holder).await?;
-        let session = OpenWaitSession { client: self.clone(), id: opened.id(), closed: false };
-        let keyed = self.with_idempotency_key(IdempotencyKey { session: session.id, sequence: 1 });
+        let client = opened.secret().map_or_else(|| self.clone(), |secret| self.with_session_secret(secret));
+        let session = OpenWaitSession { client, id: opened.id(), closed: false };
+        let keyed = session.client.with_idempotency_key(IdempotencyKey { session: session.id, sequence: 1 });
         let give_up = Instant::now() + wait + RESOLVE_TIMEOUT;
         let leader_moved = Notify::new();
         let attempts = async {
@@ -80,7 +81,7 @@ impl Client {
         loop {
             tokio::time::sleep(Duration::from_millis(ttl_ms / 3)).await;
             // A failed renewal is repeated; the request itself finds out if the session has ended.
-            if self.renew_session(session.id, None).await.is_ok() {
+            if session.client.renew_session(session.id, None).await.is_ok() {
                 let answered_by = self.servers.last_server();
                 if answered_by != leader {
                     leader = answered_by;

@@ -64,7 +64,7 @@ async fn administer(client: &Client) -> Result<(), Error> {
     }
     let mut watch = client.watch("jobs").await?;
     watch.next().await.transpose()?;
-    let session: Option<SessionId> = client.session().borrow().map(|resume| resume.session);
+    let session: Option<SessionId> = client.session().borrow().as_ref().map(|resume| resume.session);
     client.close_session(session.unwrap_or(client.open_session("worker-1", 10_000).await?.id())).await
 }
 
@@ -105,7 +105,7 @@ mod test_kit {
         assert_eq!(guard.state(), GuardState::Lost(Loss::Ended(EndReason::Operator)));
         let granted = block_on(client.acquire(&Acquire::exclusive("jobs/pay", "worker-1", 10_000)));
         let token = granted.expect("it is free").token();
-        assert_eq!(token.cluster, block_on(client.cluster_id()).expect("the server answers"));
+        assert_eq!(token.parsed().cluster, block_on(client.cluster_id()).expect("the server answers"));
         block_on(client.release(&HeldLease::new("jobs/pay", token))).expect("it is held");
     }
 

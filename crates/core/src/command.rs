@@ -1,10 +1,8 @@
 //! Commands: the typed requests to a grantor.
 
 mod answer;
-mod secret;
 
 pub use answer::*;
-pub use secret::Secret;
 
 use crate::access::Caller;
 use crate::charter::Charter;
@@ -13,6 +11,7 @@ use crate::coverage::FenceReport;
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::{Access, EndReason};
 use crate::payload::{cache, delivery};
+use crate::secret::SecretDigest;
 use crate::token::{Cluster, Number, Token};
 
 /// One input of [`Grantor::step`](crate::grantor::Grantor::step).
@@ -36,15 +35,60 @@ pub struct Request<'a> {
     pub observed: Option<Token>,
     /// The token that the command is about, with the same effect. It may be lower than the observed one and yet be lost.
     pub presented: Option<Token>,
+    /// Which of the two are proven to be tokens of this cluster.
+    pub proven: ProvenTokens,
     /// Who sends the request, and what it may do.
     pub caller: Caller<'a>,
+    /// What it proves besides the caller's identity (A6).
+    pub proof: Proof,
 }
 
 impl Request<'_> {
     /// A request of the server itself, or on a server without access rules, with only a tag.
     pub const fn tagged(tag: u64) -> Self {
-        Self { tag, id: None, observed: None, presented: None, caller: Caller::LOCAL }
+        let (caller, proof) = (Caller::LOCAL, Proof::NONE);
+        Self { tag, id: None, observed: None, presented: None, proven: ProvenTokens::NONE, caller, proof }
     }
+}
+
+/// What a request proves besides the identity of its caller. Several processes may share one identity; only what is proven lets one
+/// act on what it was granted (A6). Numbers and ids are no proof: listings, events and targets show them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Proof {
+    /// The session whose stream carries the request. The stream was opened or resumed with the session's secret.
+    pub stream: Option<SessionId>,
+    /// The digest of a session secret that the request presents.
+    pub session: Option<SecretDigest>,
+    /// The token number of a lease secret that the request presents and that was verified for the resource of the request.
+    pub lease: Option<Number>,
+}
+
+impl Proof {
+    /// Proves nothing.
+    pub const NONE: Self = Self { stream: None, session: None, lease: None };
+
+    /// The proof of a request on the stream of a session.
+    pub const fn of_stream(session: SessionId) -> Self {
+        Self { stream: Some(session), ..Self::NONE }
+    }
+}
+
+/// Which tokens of a request are proven: sealed by a key of the cluster for their resource, or presented with the secret of their
+/// lease. Whoever can write to the server can make up the text of a token, so only a proven one is evidence against the journal
+/// where access is restricted (A9).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProvenTokens {
+    /// The observed token.
+    pub observed: bool,
+    /// The presented token.
+    pub presented: bool,
+}
+
+impl ProvenTokens {
+    /// Nothing is proven.
+    pub const NONE: Self = Self { observed: false, presented: false };
+    /// Both are proven.
+    pub const BOTH: Self = Self { observed: true, presented: true };
 }
 
 /// The id of a retryable request within its session.
@@ -70,8 +114,8 @@ pub enum Command<'a> {
     ResumeSession {
         /// The session.
         session: SessionId,
-        /// The secret it was opened with.
-        secret: Secret,
+        /// The digest of the secret it was opened with.
+        secret: SecretDigest,
     },
     /// Extend a session and all leases that live as long as the session.
     RenewSession {
@@ -270,8 +314,8 @@ pub struct OpenSession<'a> {
     pub holder: &'a str,
     /// Time until the session expires unless renewed.
     pub ttl_ms: u64,
-    /// Random bytes drawn by the driver; only their digest is stored.
-    pub secret: Secret,
+    /// The digest of random bytes that the driver drew.
+    pub secret: SecretDigest,
     /// Whether the session carries only waits. A lease granted to it then lives by its own ttl and token.
     pub waits_only: bool,
 }
@@ -455,4 +499,26 @@ pub struct Handoff<'a> {
     pub mode: Option<HandoffMode>,
     /// How long the predecessor may drain; `None` for the charter's choice.
     pub drain_ms: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_output_contains_no_secret_and_no_digest_of_one() {
+        let (session, secret) = (SessionId { slot: 1, reuse: 0 }, SecretDigest::of(&[0xab; 32]));
+        let open = OpenSession { holder: "w", ttl_ms: 1_000, secret, waits_only: false };
+        let proof = Proof { session: Some(secret), ..Proof::NONE };
+        let inputs = [
+            Input::Request(Request::tagged(1), Command::OpenSession(open)),
+            Input::Request(Request::tagged(1), Command::ResumeSession { session, secret }),
+            Input::Request(Request { proof, ..Request::tagged(1) }, Command::CloseSession { session }),
+        ];
+        for input in inputs {
+            let text = format!("{input:?}");
+            let first = format!("{}, {}", secret.bytes()[0], secret.bytes()[1]);
+            assert!(text.contains("SecretDigest(..)") && !text.contains(&first) && !text.contains("171"), "{text}");
+        }
+    }
 }

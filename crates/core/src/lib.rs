@@ -76,6 +76,7 @@ pub mod name;
 pub mod payload;
 pub mod record;
 pub mod refusal;
+pub mod secret;
 pub mod time;
 pub mod token;
 pub mod unicode;

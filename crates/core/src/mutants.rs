@@ -108,8 +108,14 @@ mutants! {
     IdByRequest breaks "A5",
     ForbiddenRevealed breaks "A5",
     NumberIsEnough breaks "A6",
+    LeaseSecretNotRequired breaks "A6",
+    AnyLeaseSecretProves breaks "A6",
+    SessionSecretNotRequired breaks "A6",
+    AnySessionSecretProves breaks "A6",
+    AnyStreamProves breaks "A6",
     SessionIdIsEnough breaks "A6",
     ReplayToStranger breaks "A6",
+    AnybodyLifts breaks "A9",
     RequestsUnbounded breaks "X2",
 }
 

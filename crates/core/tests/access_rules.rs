@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use leasehold_core::access::{AccessGrant, Action, Caller, Permission, Rights, Role};
 use leasehold_core::command::{
-    Acquire, Answer, Command, Input, LeaseRef, LeaseSelector, OpenSession, Renew, Request, Revoke,
+    Acquire, Answer, Command, Input, LeaseRef, LeaseSelector, OpenSession, Proof, Renew, Request, Revoke,
 };
 use leasehold_core::grantor::{Denial, Grantor, Output, RecoveredGrantor, TenureOptions, recover};
 use leasehold_core::ids::{LeaseId, SessionId};
@@ -35,7 +35,27 @@ struct KnownLease {
     number: Number,
     name: &'static str,
     owner: usize,
+    session: Option<SessionId>,
     ended: bool,
+}
+
+/// What a request proves, as the specification sees it.
+#[derive(Clone, Copy, Debug)]
+struct KnownProof {
+    stream: Option<SessionId>,
+    /// The session whose secret is presented.
+    secret_of: Option<SessionId>,
+    lease: Option<Number>,
+}
+
+impl KnownProof {
+    fn covers_session(&self, session: SessionId) -> bool {
+        self.stream == Some(session) || self.secret_of == Some(session)
+    }
+
+    fn covers_lease(&self, lease: &KnownLease) -> bool {
+        self.lease == Some(lease.number) || lease.session.is_some_and(|session| self.covers_session(session))
+    }
 }
 
 /// Everything that the specification knows.
@@ -68,16 +88,25 @@ impl AccessSpec {
         self.permission(who, Action::Show, Some(name)) != Permission::No
     }
 
-    fn on_name(&self, who: usize, action: Action, name: &str, owner: Option<usize>) -> Verdict {
+    fn on_name(
+        &self,
+        who: usize,
+        action: Action,
+        name: &str,
+        lease: Option<&KnownLease>,
+        proof: KnownProof,
+    ) -> Verdict {
         match self.permission(who, action, Some(name)) {
             Permission::No if self.sees(who, name) => Verdict::Denied,
             Permission::No => Verdict::Hidden,
-            Permission::Own if owner.is_some_and(|owner| owner != who) => Verdict::Denied,
+            Permission::Own if lease.is_some_and(|lease| lease.owner != who || !proof.covers_lease(lease)) => {
+                Verdict::Denied
+            }
             Permission::Own | Permission::Yes => Verdict::Allowed,
         }
     }
 
-    fn by_id(&self, who: usize, action: Action, lease: &KnownLease) -> Verdict {
+    fn by_id(&self, who: usize, action: Action, lease: &KnownLease, proof: KnownProof) -> Verdict {
         if self.permission(who, action, None) == Permission::No {
             return Verdict::Denied;
         }
@@ -85,28 +114,32 @@ impl AccessSpec {
             let is_visible = lease.owner == who || self.sees(who, lease.name);
             return if is_visible { Verdict::Allowed } else { Verdict::Hidden };
         }
-        self.on_name(who, action, lease.name, Some(lease.owner))
+        self.on_name(who, action, lease.name, Some(lease), proof)
     }
 
     /// A lease by name and number; the number may be of a lease on another name.
-    fn by_name(&self, who: usize, action: Action, name: &str, number: Number) -> Verdict {
+    fn by_name(&self, who: usize, action: Action, name: &str, number: Number, proof: KnownProof) -> Verdict {
         let lease = self.leases.iter().find(|lease| lease.number == number).expect("a number that was issued");
         let here = !lease.ended && lease.name == name;
-        match self.on_name(who, action, name, here.then_some(lease.owner)) {
+        match self.on_name(who, action, name, here.then_some(lease), proof) {
             Verdict::Allowed if lease.ended && !self.sees(who, lease.name) => Verdict::Hidden,
             verdict => verdict,
         }
     }
 
-    fn in_session(&self, who: usize, session: SessionId) -> Verdict {
-        let own = self.sessions.iter().any(|(id, owner, _)| *id == session && *owner == who);
-        if own { Verdict::Allowed } else { Verdict::Hidden }
+    fn in_session(&self, who: usize, session: SessionId, proof: KnownProof) -> Verdict {
+        match self.sessions.iter().find(|(id, owner, _)| *id == session && *owner == who) {
+            None => Verdict::Hidden,
+            // An ended session needs no proof: nothing can be done in it.
+            Some((_, _, closed)) if *closed || proof.covers_session(session) => Verdict::Allowed,
+            Some(_) => Verdict::Denied,
+        }
     }
 
-    fn acquire(&self, who: usize, name: &str, session: Option<SessionId>) -> Verdict {
+    fn acquire(&self, who: usize, name: &str, session: Option<SessionId>, proof: KnownProof) -> Verdict {
         match (self.permission(who, Action::Acquire, Some(name)), session) {
             (Permission::No, _) => Verdict::Denied,
-            (_, Some(session)) => self.in_session(who, session),
+            (_, Some(session)) => self.in_session(who, session, proof),
             (_, None) => Verdict::Allowed,
         }
     }
@@ -156,27 +189,33 @@ impl Run {
             let at = self.rng.below(self.spec.sessions.len() as u64) as usize;
             self.spec.sessions[at].0
         });
+        let proof = self.proof(lease.as_ref(), session);
         let kind = self.rng.below(12);
         let (action, verdict, command) = match (kind, &lease, session) {
             (0, ..) => {
                 let may = self.spec.permission(who, Action::OpenSession, None) != Permission::No;
                 let verdict = if may { Verdict::Allowed } else { Verdict::Denied };
-                let open = OpenSession { holder: "app", ttl_ms: 600_000, secret: [1; 32].into(), waits_only: false };
+                let open = OpenSession {
+                    holder: "app",
+                    ttl_ms: 600_000,
+                    secret: self.next_secret().into(),
+                    waits_only: false,
+                };
                 (Action::OpenSession, verdict, Command::OpenSession(open))
             }
             (1, _, Some(session)) => {
                 let may = self.spec.permission(who, Action::RenewSession, None) != Permission::No;
-                let verdict = if may { self.spec.in_session(who, session) } else { Verdict::Denied };
+                let verdict = if may { self.spec.in_session(who, session, proof) } else { Verdict::Denied };
                 (Action::RenewSession, verdict, Command::RenewSession { session, held: None })
             }
             (2, _, Some(session)) if self.rng.one_in(4) => {
                 let may = self.spec.permission(who, Action::CloseSession, None) != Permission::No;
-                let verdict = if may { self.spec.in_session(who, session) } else { Verdict::Denied };
+                let verdict = if may { self.spec.in_session(who, session, proof) } else { Verdict::Denied };
                 (Action::CloseSession, verdict, Command::CloseSession { session })
             }
             (3, _, Some(session)) => {
                 let acquire = Acquire { session: Some(session), ttl_ms: None, ..Acquire::exclusive(name, "one", 1) };
-                (Action::Acquire, self.spec.acquire(who, name, Some(session)), Command::Acquire(acquire))
+                (Action::Acquire, self.spec.acquire(who, name, Some(session), proof), Command::Acquire(acquire))
             }
             (4..=8, Some(lease), _) => {
                 let by_name = self.rng.one_in(3);
@@ -193,9 +232,9 @@ impl Run {
                     _ => (Action::Progress, Command::Progress { lease: held, at: 7 }),
                 };
                 let verdict = if by_name {
-                    self.spec.by_name(who, action, elsewhere, lease.number)
+                    self.spec.by_name(who, action, elsewhere, lease.number, proof)
                 } else {
-                    self.spec.by_id(who, action, lease)
+                    self.spec.by_id(who, action, lease, proof)
                 };
                 (action, verdict, command)
             }
@@ -203,9 +242,9 @@ impl Run {
                 let by_name = self.rng.one_in(3);
                 let selector = if by_name { LeaseSelector::Resource(name) } else { LeaseSelector::Id(lease.id) };
                 let verdict = if by_name {
-                    self.spec.on_name(who, Action::Revoke, name, None)
+                    self.spec.on_name(who, Action::Revoke, name, None, proof)
                 } else {
-                    self.spec.by_id(who, Action::Revoke, lease)
+                    self.spec.by_id(who, Action::Revoke, lease, proof)
                 };
                 let revoke = Revoke { selector, reason: EndReason::Operator, comment: "", grace_ms: 0 };
                 (Action::Revoke, verdict, Command::Revoke(revoke))
@@ -217,10 +256,34 @@ impl Run {
             }
             _ => {
                 let acquire = Acquire::exclusive(name, "worker", 600_000);
-                (Action::Acquire, self.spec.acquire(who, name, None), Command::Acquire(acquire))
+                (Action::Acquire, self.spec.acquire(who, name, None, proof), Command::Acquire(acquire))
             }
         };
-        self.compare(who, name, action, verdict, command)
+        self.compare(who, name, action, verdict, proof, command)
+    }
+
+    /// The secret of the session that is opened next: each session has its own.
+    fn next_secret(&self) -> [u8; 32] {
+        secret_of(self.spec.sessions.len())
+    }
+
+    /// A random proof, mostly of what the request is about.
+    fn proof(&mut self, lease: Option<&KnownLease>, session: Option<SessionId>) -> KnownProof {
+        let (sessions, leases) = (&self.spec.sessions, &self.spec.leases);
+        let rng = &mut self.rng;
+        let about = lease.and_then(|lease| lease.session).filter(|_| rng.one_in(2)).or(session);
+        let proven = match rng.below(4) {
+            0 => None,
+            1 if !sessions.is_empty() => Some(rng.pick(sessions).0),
+            _ => about,
+        };
+        let (stream, secret_of) = if rng.one_in(2) { (proven, None) } else { (None, proven) };
+        let lease = match rng.below(4) {
+            0 => None,
+            1 if !leases.is_empty() => Some(leases[rng.below(leases.len() as u64) as usize].number),
+            _ => lease.map(|lease| lease.number),
+        };
+        KnownProof { stream, secret_of, lease }
     }
 
     fn compare(
@@ -229,6 +292,7 @@ impl Run {
         name: &'static str,
         action: Action,
         verdict: Verdict,
+        proof: KnownProof,
         command: Command<'_>,
     ) -> Result<Verdict, String> {
         let grants = self.spec.grants.get(&who).into_iter().flatten();
@@ -236,7 +300,11 @@ impl Run {
         let rights = Rights::new(self.epoch, grants);
         let caller = Caller { principal: PEOPLE[who], rights: &rights };
         let before = self.grantor.snapshot();
-        self.grantor.step(AT, &Input::Request(Request { caller, ..Request::tagged(1) }, command.clone()));
+        let secret = |session| self.spec.sessions.iter().position(|(id, ..)| *id == session).map(secret_of);
+        let session = proof.secret_of.and_then(secret).map(Into::into);
+        let presented = Proof { stream: proof.stream, session, lease: proof.lease };
+        let request = Request { caller, proof: presented, ..Request::tagged(1) };
+        self.grantor.step(AT, &Input::Request(request, command.clone()));
         let mut out = Output::default();
         self.grantor.take_output(&mut out);
         let answer = out.replies.into_iter().find(|reply| reply.tag == 1).expect("an answer").answer;
@@ -245,7 +313,7 @@ impl Run {
             Verdict::Denied => vec![Denial { tag: 1, action, hidden: false }],
             Verdict::Hidden => vec![Denial { tag: 1, action, hidden: true }],
         };
-        let who_and_what = || format!("{} with {rights:?}: {command:?} is answered {answer:?}", PEOPLE[who]);
+        let who_and_what = || format!("{} with {rights:?}, {proof:?}: {command:?} is answered {answer:?}", PEOPLE[who]);
         if out.denials != expected {
             return Err(format!("expected {verdict:?}: {}", who_and_what()));
         }
@@ -257,10 +325,17 @@ impl Run {
             Answer::Granted(grant) => {
                 let (id, number) = (grant.lease, grant.number);
                 // A lease in a session is of the session's owner, which is the caller.
-                self.spec.leases.push(KnownLease { id, number, name, owner: who, ended: false });
+                let session = if let Command::Acquire(acquire) = &command { acquire.session } else { None };
+                self.spec.leases.push(KnownLease { id, number, name, owner: who, session, ended: false });
             }
             Answer::Session(grant) if action == Action::OpenSession => {
                 self.spec.sessions.push((grant.session, who, false));
+            }
+            Answer::Done => {
+                if let Command::CloseSession { session } = &command {
+                    let closed = self.spec.sessions.iter_mut().find(|(id, ..)| id == session).expect("a known session");
+                    closed.2 = true;
+                }
             }
             _ => {}
         }
@@ -298,6 +373,13 @@ impl Run {
         self.batches.push(batch);
         Ok(())
     }
+}
+
+/// The secret of the session that was opened as this one.
+fn secret_of(index: usize) -> [u8; 32] {
+    let mut secret = [7; 32];
+    secret[..8].copy_from_slice(&(index as u64).to_be_bytes());
+    secret
 }
 
 fn open(recovered: RecoveredGrantor, generation: u64) -> (Grantor, Vec<u8>) {

@@ -3,11 +3,13 @@
 //! A new action, role or relation does not compile until it has its command and its cells. Queries have no command; for them only
 //! the rights are compared here, and the server's tests try them over every transport.
 
-use leasehold_core::access::{AccessGrant, Action, ActionScope, Caller, Permission, Rights, Role};
+use leasehold_core::access::{
+    AccessGrant, Action, ActionScope, Caller, NO_LEASE_PROOF, NO_SESSION_PROOF, Permission, Rights, Role,
+};
 use leasehold_core::charter::{AfterRevocation, Charter};
 use leasehold_core::command::{
     Acquire, AcquireAll, AcquireOptions, Answer, Command, Handoff, HandoffMode, IdRange, Input, LeaseRef,
-    LeaseSelector, OpenSession, Renew, Request, RequestId, Revoke,
+    LeaseSelector, OpenSession, Proof, Renew, Request, RequestId, Revoke,
 };
 use leasehold_core::coverage::{FenceMode, FenceReport};
 use leasehold_core::grantor::{Denial, Grantor, Output, RecoveredGrantor, TenureOptions};
@@ -156,6 +158,7 @@ fn subject(action: Action) -> Subject {
         | A::Usage
         | A::Status
         | A::Cluster
+        | A::Keys
         | A::Watch
         | A::Charters
         | A::Coverage
@@ -233,8 +236,24 @@ impl Fixture {
         Self { grantor, name, owner, session, lease: None, item: 0, number: Number::FIRST }
     }
 
+    /// What the one who was granted the subject proves: its session, and the number of its lease, receipt or cached key.
+    fn proof(&self) -> Proof {
+        let lease = self.lease.map_or(self.number, |(_, number)| number);
+        Proof { stream: Some(self.session), session: None, lease: Some(lease) }
+    }
+
     fn step(&mut self, caller: Caller<'_>, id: Option<RequestId>, command: Command<'_>) -> (Answer, Vec<Denial>) {
-        let request = Request { caller, id, ..Request::tagged(7) };
+        self.step_with(caller, id, self.proof(), command)
+    }
+
+    fn step_with(
+        &mut self,
+        caller: Caller<'_>,
+        id: Option<RequestId>,
+        proof: Proof,
+        command: Command<'_>,
+    ) -> (Answer, Vec<Denial>) {
+        let request = Request { caller, id, proof, ..Request::tagged(7) };
         self.grantor.step(AT, &Input::Request(request, command));
         let mut out = Output::default();
         self.grantor.take_output(&mut out);
@@ -384,6 +403,7 @@ impl Fixture {
             | A::Usage
             | A::Status
             | A::Cluster
+            | A::Keys
             | A::Watch
             | A::Charters
             | A::Coverage
@@ -398,6 +418,10 @@ impl Fixture {
 
     /// Runs the action as a caller, on what was prepared.
     fn run(&mut self, action: Action, by_id: bool, caller: Caller<'_>) -> (Answer, Vec<Denial>) {
+        self.run_with(action, by_id, self.proof(), caller)
+    }
+
+    fn run_with(&mut self, action: Action, by_id: bool, proof: Proof, caller: Caller<'_>) -> (Answer, Vec<Denial>) {
         use Action as A;
         let (name, session, item, number) = (self.name, self.session, self.item, self.number);
         let (id, lease_number) = self.lease.unwrap_or((LeaseId { slot: 0, reuse: 0 }, Number::FIRST));
@@ -498,6 +522,7 @@ impl Fixture {
             | A::Usage
             | A::Status
             | A::Cluster
+            | A::Keys
             | A::Watch
             | A::Charters
             | A::Coverage
@@ -507,7 +532,7 @@ impl Fixture {
             | A::Backup
             | A::Metrics => unreachable!("a query has no command"),
         };
-        self.step(caller, None, command)
+        self.step_with(caller, None, proof, command)
     }
 }
 
@@ -592,6 +617,43 @@ fn every_cell_of_the_permission_matrix_holds() {
 }
 
 #[test]
+fn what_is_the_callers_own_needs_a_proof_for_every_action_and_role() {
+    let mut tried = 0;
+    for action in Action::ALL {
+        for role in Role::ALL {
+            // Resuming compares the secret that the command carries.
+            if action.permission(role) != Permission::Own || *action == Action::ResumeSession {
+                continue;
+            }
+            let rights = Rights::new(1, vec![AccessGrant { role, prefix: "".into() }]);
+            let caller = Caller { principal: ME, rights: &rights };
+            let other_session = SessionId { slot: 9, reuse: 0 };
+            let other = Proof {
+                stream: Some(other_session),
+                session: Some([2; 32].into()),
+                lease: Number::new(Number::FIRST.get() + 12_345),
+            };
+            for (by_id, proof) in [(true, Proof::NONE), (false, Proof::NONE), (true, other), (false, other)] {
+                let mut fixture = Fixture::new("team/a", ME);
+                assert!(fixture.prepare(*action), "only commands act on what is owned");
+                let before = fixture.grantor.snapshot();
+                let (answer, denials) = fixture.run_with(*action, by_id, proof, caller);
+                let expected =
+                    [NO_LEASE_PROOF, NO_SESSION_PROOF].map(|reason| Answer::Refused(Refusal::Denied(reason)));
+                assert!(expected.contains(&answer), "{} {role} {proof:?}: {answer:?}", action.word());
+                assert_eq!(denials, [Denial { tag: 7, action: *action, hidden: false }]);
+                assert!(fixture.grantor.snapshot() == before, "{}: the state changed", action.word());
+                let (answer, denials) = fixture.run(*action, by_id, caller);
+                assert!(!matches!(answer, Answer::Refused(_)), "{} with its proof: {answer:?}", action.word());
+                assert!(denials.is_empty());
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 100, "{tried} cases");
+}
+
+#[test]
 fn without_a_grant_every_command_is_denied() {
     let rights = Rights::new(1, Vec::new());
     for action in Action::ALL {
@@ -629,7 +691,8 @@ fn page() -> String {
          pages\".\n\n\
          ## Actions and roles\n\n\
          - **yes**: allowed under the prefix of the grant.\n\
-         - **own**: allowed under the prefix of the grant, on what the identity itself was granted.\n\
+         - **own**: allowed under the prefix of the grant, on what the identity itself was granted. The caller also proves that it was: by \
+         the stream\n  of its session, or by the secret of the session or the lease.\n\
          - **no**: not allowed.\n\n\
          The scope says what the prefix is compared with: every *name* of the request, with ids resolved to the resource \
          that they belong to; the\n*results*, of which others are left out; nothing, so that a grant with *any* prefix is \

@@ -23,7 +23,7 @@ const CLIENT: &[&str] = &[
 const PROMISES: &[&str] = &[
     "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T9", "L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "L9", "L10", "L11",
     "L12", "W1", "W2", "W3", "W4", "D1", "D2", "D3", "P1", "P2", "C1", "C2", "C3", "C4", "Q1", "Q2", "Q3", "Q4", "Q5",
-    "H1", "H2", "H3", "S1", "S2", "R1", "R2", "G1", "A4", "A5", "A6",
+    "H1", "H2", "H3", "S1", "S2", "R1", "R2", "G1", "A4", "A5", "A6", "A9",
 ];
 
 /// Every error code and end that the core can return.

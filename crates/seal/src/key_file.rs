@@ -97,7 +97,7 @@ fn read_one(json: &PublicJson) -> Result<PublicSealKey, KeyError> {
 pub fn write_public<'a>(keys: impl Iterator<Item = &'a PublicSealKey>) -> String {
     let keys = keys.map(|key| PublicJson {
         kid: key.kid().to_string(),
-        public: base64url::encode(key.bytes()),
+        public: key.public_text(),
         active_ms: key.active_ms(),
         end_ms: key.end_ms(),
     });

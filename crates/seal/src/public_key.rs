@@ -1,5 +1,6 @@
 //! Public keys: what a verifier knows of a seal key.
 
+use crate::base64url;
 use crate::error::{KeyError, SealError};
 use crate::kid::Kid;
 use crate::signature::Seal;
@@ -39,6 +40,11 @@ impl PublicSealKey {
     /// The 32 public bytes.
     pub const fn bytes(&self) -> &[u8; 32] {
         &self.bytes
+    }
+
+    /// The public bytes as base64url, as in a key set.
+    pub fn public_text(&self) -> String {
+        base64url::encode(&self.bytes)
     }
 
     /// From when on servers sign with it, in milliseconds since 1970. Verifiers ignore it: clocks differ.

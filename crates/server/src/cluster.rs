@@ -16,6 +16,7 @@ use crate::api::{self, Api};
 use crate::driver::StopReason;
 use crate::journal::etcd::{EtcdLocation, LeaderHandle, Standby, StandbyObserver};
 use crate::journal::{EtcdOpenError, Journal, JournalError, OpenError};
+use crate::keys::ServerKeys;
 use crate::random;
 use crate::replicated_state::StandbyState;
 use crate::request_queue::RequestQueue;
@@ -41,12 +42,13 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<StopReason, ServerError> {
     let mut shutdown = pin!(shutdown);
+    let keys = Arc::new(config.keys.load().map_err(ServerError::Keys)?);
     let mut standby = location.stand_by().await.map_err(ServerError::Journal)?;
     let etcd = Arc::new(location.status_reader().map_err(ServerError::Journal)?);
     let status = |role| ServerStatus::in_cluster(location.address().to_owned(), role, etcd.clone());
     loop {
         observe_role(ServerRole::Standby, None);
-        match follow(standby, listener, config, &status, shutdown.as_mut()).await? {
+        match follow(standby, listener, config, &keys, &status, shutdown.as_mut()).await? {
             StandbyOutcome::Shutdown => return Ok(StopReason::Requested),
             StandbyOutcome::NotElected => {}
             StandbyOutcome::Leads(mut server, leader) => {
@@ -114,13 +116,14 @@ async fn follow(
     mut standby: Standby,
     listener: &Listener,
     config: &ServerConfig,
+    keys: &Arc<ServerKeys>,
     status: &impl Fn(ServerRole) -> ServerStatus,
     shutdown: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<StandbyOutcome, ServerError> {
     listener.metrics.set_leader(false);
     let (leader, known_leader) = watch::channel(None);
     let state = Arc::new(StandbyState::new(config.validity));
-    let api = standby_api(listener, config, &state, status(ServerRole::Standby));
+    let api = standby_api(listener, config, keys, &state, status(ServerRole::Standby));
     let serving = listener.serve(api::standby_router(api, config.limits, known_leader));
     let (mut replay, mut observer) = (&*state, LeaderWatch { leader, listener });
     let claim = tokio::select! {
@@ -150,7 +153,7 @@ async fn follow(
     }
     // New connections wait in the socket's backlog until the leader's router is served.
     drain_in_background(serving);
-    match lead(listener, state.take(), opened, &config, status(ServerRole::Leader)).await {
+    match lead(listener, state.take(), opened, &config, keys.clone(), status(ServerRole::Leader)).await {
         Ok(server) => Ok(StandbyOutcome::Leads(Box::new(server), leader)),
         Err(ServerError::Fenced) => Ok(StandbyOutcome::NotElected),
         Err(error) => {
@@ -161,7 +164,13 @@ async fn follow(
 }
 
 /// The API of a standby: queries of the replicated state, and no commands.
-fn standby_api(listener: &Listener, config: &ServerConfig, state: &Arc<StandbyState>, status: ServerStatus) -> Api {
+fn standby_api(
+    listener: &Listener,
+    config: &ServerConfig,
+    keys: &Arc<ServerKeys>,
+    state: &Arc<StandbyState>,
+    status: ServerStatus,
+) -> Api {
     let queue = RequestQueue::default();
     queue.stop();
     Api {
@@ -174,6 +183,8 @@ fn standby_api(listener: &Listener, config: &ServerConfig, state: &Arc<StandbySt
         server_status: Arc::new(status),
         access: config.access.clone(),
         denials: Arc::default(),
+        sealer: config.sealer.clone(),
+        keys: keys.clone(),
         standby: Some(state.clone()),
     }
 }

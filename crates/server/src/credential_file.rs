@@ -45,16 +45,23 @@ pub enum FileProblem {
 
 impl fmt::Display for CredentialFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = self.path.display();
-        match &self.problem {
-            FileProblem::Missing => write!(f, "{at} does not exist; check the path"),
-            FileProblem::Unreadable(error) => write!(f, "cannot read {at}: {error}; check its owner and mode"),
-            FileProblem::NotRegular => write!(f, "{at} is not a regular file; name a file"),
-            FileProblem::TooLarge => write!(f, "{at} is larger than {MAX_BYTES} bytes; check the path"),
-            FileProblem::Accessible { mode } => {
+        self.problem.describe(&self.path, f)
+    }
+}
+
+impl FileProblem {
+    /// Says what is wrong with a file, and the next step.
+    pub(crate) fn describe(&self, path: &Path, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = path.display();
+        match self {
+            Self::Missing => write!(f, "{at} does not exist; check the path"),
+            Self::Unreadable(error) => write!(f, "cannot read {at}: {error}; check its owner and mode"),
+            Self::NotRegular => write!(f, "{at} is not a regular file; name a file"),
+            Self::TooLarge => write!(f, "{at} is larger than {MAX_BYTES} bytes; check the path"),
+            Self::Accessible { mode } => {
                 write!(f, "{at} has mode {mode:04o}, so other users can use it; run chmod 0600 {at}")
             }
-            FileProblem::Foreign { owner, user } => {
+            Self::Foreign { owner, user } => {
                 write!(f, "{at} belongs to uid {owner}, and this process runs as uid {user}; run chown {user} {at}")
             }
         }

@@ -1,17 +1,19 @@
 //! The turn: drain the queue, step the grantor, append to the journal, and only then reply.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::access::NOT_OWNER;
-use leasehold_core::command::{Answer, Command, Input, LeaseRef, LeaseSelector, Renew, Reply, Request};
-use leasehold_core::grantor::{Denial, Grantor, Output, hide_names};
+use leasehold_core::access::{NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_OWNER};
+use leasehold_core::command::{
+    Answer, Command, Input, LeaseRef, LeaseSelector, Proof, ProvenTokens, Renew, Reply, Request,
+};
+use leasehold_core::grantor::{Denial, Grantor, Output, RollbackEvidence, hide_names};
 use leasehold_core::ids::SessionId;
 use leasehold_core::limits::{OFFER_BYTES, STEP_BYTES, TURN_EVERY, TURN_NORMAL};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::time::Now;
-use leasehold_core::token::{Number, Token};
+use leasehold_core::token::Number;
 use leasehold_wire::{Code, DecodedCommand, v1};
 
 use crate::access::{AccessControl, AccessRules, DenialLog};
@@ -22,7 +24,7 @@ use crate::journal::file::SEGMENT_BYTES;
 use crate::journal::{AppendOutcome, BATCH_BYTES, DiskSpace, Journal, JournalError, WriterStatus};
 use crate::metrics::{DenialReason, Metrics};
 use crate::pending_replies::PendingReplies;
-use crate::request::{Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload};
+use crate::request::{Outgoing, QueuedRequest, RaisedToken, RenewalBatch, ReplyTo, RequestPayload, SeenToken};
 use crate::request_queue::{QueryReply, RequestQueue, TurnInputs};
 use crate::snapshotter::SnapshotHandle;
 use crate::watch::Watchers;
@@ -40,6 +42,7 @@ pub struct Driver<J> {
     /// The access rules of this turn.
     rules: Arc<AccessRules>,
     denials: Arc<DenialLog>,
+    unproven_tokens: DenialLog,
     inputs: TurnInputs,
     output: Output,
     query_replies: Vec<QueryReply>,
@@ -74,6 +77,7 @@ impl<J: Journal> Driver<J> {
             access: api.access.clone(),
             rules: api.access.rules(),
             denials: api.denials.clone(),
+            unproven_tokens: DenialLog::default(),
             inputs: TurnInputs::default(),
             output: Output::default(),
             query_replies: Vec::new(),
@@ -192,9 +196,10 @@ impl<J: Journal> Driver<J> {
     }
 
     fn step_renewals(&mut self, now: Now, renewals: RenewalBatch) {
-        let proofs = self.grantor.rollback_proofs();
+        let before = self.grantor.rollback_evidence();
         let numbers = renewals.leases.iter().map(|(_, number)| *number).collect();
         let caller = self.rules.caller(&renewals.identity);
+        let proof = Proof::of_stream(renewals.session);
         let tag = self.pending.register_renewals(renewals.to, renewals.number, numbers, renewals.identity.clone());
         for (lease, number) in renewals.leases {
             // Zero is not a token number; the first number is never current either, so the reply is the same.
@@ -202,19 +207,20 @@ impl<J: Journal> Driver<J> {
             let held =
                 LeaseRef { selector: LeaseSelector::Id(lease), number, session: Some(renewals.session), holder: None };
             let renew = Command::Renew(Renew { lease: held, ttl_ms: None, progress: None });
-            self.grantor.step(now, &Input::Request(Request { caller, ..Request::tagged(tag) }, renew));
+            self.grantor.step(now, &Input::Request(Request { caller, proof, ..Request::tagged(tag) }, renew));
         }
         // Apart from the renewals, because an implausible token must not refuse them.
-        if renewals.seen.is_some() {
-            let request = Request { observed: renewals.seen, caller, ..Request::tagged(NO_SLOT) };
+        if let Some(SeenToken { token, proven }) = renewals.seen {
+            let proven = ProvenTokens { observed: proven, presented: false };
+            let request = Request { observed: Some(token), proven, caller, ..Request::tagged(NO_SLOT) };
             self.grantor.step(now, &Input::Request(request, Command::ObserveToken));
         }
-        self.report_rollback(proofs, renewals.seen, &renewals.identity);
+        self.report_evidence(before, &renewals.identity);
     }
 
     fn step_request(&mut self, now: Now, queued: QueuedRequest) {
         let QueuedRequest { request, body, caller, to, caller_state, identity, arrived, .. } = queued;
-        let proofs = self.grantor.rollback_proofs();
+        let before = self.grantor.rollback_evidence();
         let tag = self.pending.register(to, &request, body, identity.clone(), arrived);
         if caller_state.is_some_and(|state| !state.register(tag)) {
             return self.pending.discard(tag);
@@ -226,13 +232,11 @@ impl<J: Journal> Driver<J> {
                 self.grantor.step(now, &Input::Request(request, open.command(*secret)));
                 None
             }
-            RequestPayload::Resume(resume) => match resume.command() {
-                Ok(command) => {
-                    self.grantor.step(now, &Input::Request(request, command));
-                    None
-                }
-                Err(refusal) => Some(refusal),
-            },
+            RequestPayload::Resume(session, secret) => {
+                let resume = Command::ResumeSession { session: *session, secret: *secret };
+                self.grantor.step(now, &Input::Request(request, resume));
+                None
+            }
             RequestPayload::Operation(operation) => match DecodedCommand::decode(operation, &caller) {
                 Ok(command) => {
                     self.grantor.step(now, &Input::Request(request, command.command()));
@@ -244,17 +248,26 @@ impl<J: Journal> Driver<J> {
         if let Some(refusal) = refused {
             self.pending.deliver(Reply { tag, answer: Answer::Refused(refusal) });
         }
-        self.report_rollback(proofs, request.presented.or(request.observed), &identity);
+        self.report_evidence(before, &identity);
     }
 
-    /// Logs and counts a presented token that this journal never issued (T9). In plain mode it may be forged, so the caller is named.
-    fn report_rollback(&self, proofs: u64, token: Option<Token>, identity: &Identity) {
-        let new = self.grantor.rollback_proofs() - proofs;
-        if new == 0 {
+    /// Logs and counts a presented token that this journal never issued (T9). Without access rules it may be forged, and with them it
+    /// may have had no effect (A9), so the caller is named.
+    fn report_evidence(&self, before: RollbackEvidence, identity: &Identity) {
+        let evidence = self.grantor.rollback_evidence();
+        if evidence == before {
             return;
         }
-        self.metrics.rollback_proofs(new);
-        let token_number = token.map_or(0, |token| token.number.get());
+        let token_number = evidence.last.map_or(0, Number::get);
+        let (proofs, unproven) = (evidence.proofs - before.proofs, evidence.unproven - before.unproven);
+        if unproven > 0 {
+            self.metrics.unproven_tokens(unproven);
+            self.unproven_tokens.unproven(identity, token_number);
+        }
+        if proofs == 0 {
+            return;
+        }
+        self.metrics.rollback_proofs(proofs);
         tracing::warn!(
             principal = &*identity.principal,
             peer = identity.peer_text(),
@@ -315,13 +328,12 @@ impl<J: Journal> Driver<J> {
         if self.output.denials.is_empty() {
             return;
         }
-        let owned: HashSet<u64> =
-            self.output.replies.iter().filter(|reply| is_owner_refusal(reply)).map(|reply| reply.tag).collect();
+        let ownership: HashMap<u64, DenialReason> =
+            self.output.replies.iter().filter_map(|reply| Some((reply.tag, ownership_denial(reply)?))).collect();
         for Denial { tag, action, hidden } in self.output.denials.drain(..) {
             let reason = match hidden {
                 true => DenialReason::Hidden,
-                false if owned.contains(&tag) => DenialReason::Owner,
-                false => DenialReason::Role,
+                false => ownership.get(&tag).copied().unwrap_or(DenialReason::Role),
             };
             match self.pending.identity(tag) {
                 Some(identity) => self.denials.denied(&self.metrics, identity, action, reason),
@@ -355,6 +367,13 @@ impl<J: Journal> Driver<J> {
             {
                 body.set_holder(holder);
             }
+            if let Answer::Current(current) = &reply.answer
+                && let Some(raised) = self.pending.raised_lease(reply.tag, current.number)
+                && let Some((resource, token)) = self.grantor.token_of(raised, current.number)
+            {
+                let raised = RaisedToken { token, resource: resource.into() };
+                self.pending.set_raised(reply.tag, raised);
+            }
             self.pending.deliver(reply);
         }
         self.watchers.publish(&self.output.notices, &self.grantor, position, clock::now().wall);
@@ -368,9 +387,13 @@ impl<J: Journal> Driver<J> {
     }
 }
 
-/// Whether a reply refuses a request because another identity owns its subject.
-fn is_owner_refusal(reply: &Reply) -> bool {
-    matches!(&reply.answer, Answer::Refused(Refusal::Denied(reason)) if *reason == NOT_OWNER)
+/// Why a reply refuses a request on a subject that the caller does not own, or does not prove to own.
+fn ownership_denial(reply: &Reply) -> Option<DenialReason> {
+    match &reply.answer {
+        Answer::Refused(Refusal::Denied(NOT_OWNER)) => Some(DenialReason::Owner),
+        Answer::Refused(Refusal::Denied(NO_LEASE_PROOF | NO_SESSION_PROOF)) => Some(DenialReason::Secret),
+        _ => None,
+    }
 }
 
 impl<J> Drop for Driver<J> {

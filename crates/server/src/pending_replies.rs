@@ -10,14 +10,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use leasehold_core::command::{Answer, Reply, Request, SessionEvent};
+use leasehold_core::command::{Answer, LeaseSelector, Reply, Request, SessionEvent};
 use leasehold_core::ids::SessionId;
 use leasehold_core::refusal::{Refusal, RefusalSubject};
+use leasehold_core::token::Number;
 use leasehold_wire::{Code, RenewBatchReply, v1};
 
 use crate::cancellation::{CancellationSink, UndeliveredGrant};
 use crate::identity::Identity;
-use crate::request::{DurableReply, Outbox, Outgoing, ReplyTo, RequestPayload, RequestTiming};
+use crate::request::{DurableReply, Outbox, Outgoing, RaisedToken, ReplyTo, RequestPayload, RequestTiming};
 
 /// Below this number of sessions, entries of closed connections are not swept.
 const MIN_SWEEP: usize = 256;
@@ -52,6 +53,8 @@ struct PendingReply {
     id: Option<(SessionId, u64)>,
     timing: RequestTiming,
     identity: Arc<Identity>,
+    /// The new token of the lease, if the request raised it.
+    raised: Option<Box<RaisedToken>>,
 }
 
 impl PendingReplies {
@@ -79,7 +82,8 @@ impl PendingReplies {
         arrived: Instant,
     ) -> u64 {
         let id = request.id.map(|id| (id.session, id.sequence));
-        self.insert(Pending::Request(PendingReply { to, body, id, timing: RequestTiming::since(arrived), identity }))
+        let timing = RequestTiming::since(arrived);
+        self.insert(Pending::Request(PendingReply { to, body, id, timing, identity, raised: None }))
     }
 
     /// Registers a batch of renewals and returns its slot, which the core echoes in each of the replies.
@@ -107,6 +111,18 @@ impl PendingReplies {
         match self.slots.get_mut(slot as usize)?.as_mut()? {
             Pending::Request(request) if request.body.holder().is_empty() => Some(&mut request.body),
             _ => None,
+        }
+    }
+
+    /// The lease that the request in a slot acts on, if its token is not the one with this number.
+    pub fn raised_lease(&self, slot: u64, number: Number) -> Option<LeaseSelector<'_>> {
+        self.body(slot)?.raised_lease(number)
+    }
+
+    /// Sets the new token of the lease that the request in a slot renewed.
+    pub fn set_raised(&mut self, slot: u64, raised: RaisedToken) {
+        if let Some(Some(Pending::Request(request))) = self.slots.get_mut(slot as usize) {
+            request.raised = Some(Box::new(raised));
         }
     }
 
@@ -220,7 +236,8 @@ impl PendingReplies {
             && !matches!(to, ReplyTo::Stream(current, _) if Arc::ptr_eq(current, &outbox))
         {
             let answer = Answer::Refused(Refusal::Conflict(RefusalSubject::Request));
-            let reply = DurableReply { answer, body, identity, position: self.position, timing, undelivered: None };
+            let position = self.position;
+            let reply = DurableReply { answer, body, identity, position, timing, raised: None, undelivered: None };
             outbox.push(Outgoing::Answer(number, reply), self.position);
             self.mark_dirty(outbox);
         }
@@ -229,23 +246,24 @@ impl PendingReplies {
     /// Sends a reply. Returns the request if its final reply is still to come.
     fn deliver_to(&mut self, request: PendingReply, answer: Answer, is_interim: bool) -> Option<PendingReply> {
         let position = self.position;
-        let PendingReply { to, body, id, mut timing, identity } = request;
+        let PendingReply { to, body, id, mut timing, identity, raised } = request;
         if is_interim {
             timing.waiting_since.get_or_insert_with(Instant::now);
         }
         match to {
             // A unary caller receives the end of a wait, not its beginning.
             ReplyTo::Caller(caller) if is_interim => {
-                Some(PendingReply { to: ReplyTo::Caller(caller), body, id, timing, identity })
+                Some(PendingReply { to: ReplyTo::Caller(caller), body, id, timing, identity, raised })
             }
             ReplyTo::Caller(caller) => {
                 // With a request id the caller can retry, so its grant is not released.
                 let undelivered = if id.is_none() { UndeliveredGrant::of(&answer, &self.cancellations) } else { None };
-                let _ = caller.send(DurableReply { answer, body, identity, position, timing, undelivered });
+                let _ = caller.send(DurableReply { answer, body, identity, position, timing, raised, undelivered });
                 None
             }
             ReplyTo::Stream(outbox, number) => {
-                if let (Answer::Session(grant), RequestPayload::Open(..) | RequestPayload::Resume(_)) = (&answer, &body)
+                if let (Answer::Session(grant), RequestPayload::Open(..) | RequestPayload::Resume(..)) =
+                    (&answer, &body)
                 {
                     self.bind_session(grant.session, outbox.clone());
                 }
@@ -256,10 +274,12 @@ impl PendingReplies {
                     identity: identity.clone(),
                     position,
                     timing,
+                    raised,
                     undelivered: None,
                 };
                 outbox.push(Outgoing::Answer(number, reply), position);
-                is_interim.then_some(PendingReply { to: ReplyTo::Stream(outbox, number), body, id, timing, identity })
+                let to = ReplyTo::Stream(outbox, number);
+                is_interim.then_some(PendingReply { to, body, id, timing, identity, raised: None })
             }
         }
     }

@@ -19,9 +19,11 @@ use crate::access::AccessControl;
 use crate::api::{self, Api};
 use crate::driver::{Driver, StopReason};
 use crate::journal::{AppendOutcome, Journal, JournalError, JournalLocation, OpenError, OpenedJournal};
+use crate::keys::{KeyError, KeySource, ServerKeys};
 use crate::metrics::Metrics;
 use crate::recovery::StateReplay;
 use crate::request_queue::RequestQueue;
+use crate::sealing::TokenSealer;
 use crate::snapshotter::{self, SnapshotConfig, SnapshotThread};
 use crate::status::ServerStatus;
 use crate::transport::tls::{TlsError, TlsHandle, TlsSettings};
@@ -58,6 +60,10 @@ pub struct ServerConfig {
     pub snapshots: SnapshotConfig,
     /// Access rules; a reload changes them while serving.
     pub access: Arc<AccessControl>,
+    /// The seal keys; a reload changes them while serving.
+    pub sealer: Arc<TokenSealer>,
+    /// Where the keys of the cluster are.
+    pub keys: KeySource,
 }
 
 /// The unix socket of a server.
@@ -84,6 +90,8 @@ impl Default for ServerConfig {
             limits: TransportLimits::default(),
             snapshots: SnapshotConfig::default(),
             access: Arc::default(),
+            sealer: Arc::default(),
+            keys: KeySource::default(),
         }
     }
 }
@@ -123,6 +131,8 @@ pub enum ServerError {
     Listen(ListenError),
     /// The files for TLS cannot be used.
     Tls(TlsError),
+    /// The keys cannot be used.
+    Keys(KeyError),
 }
 
 impl fmt::Display for ServerError {
@@ -134,6 +144,7 @@ impl fmt::Display for ServerError {
             Self::Fenced => f.write_str("another server has taken over the journal; this server stops"),
             Self::Listen(error) => error.fmt(f),
             Self::Tls(error) => error.fmt(f),
+            Self::Keys(error) => error.fmt(f),
         }
     }
 }
@@ -178,8 +189,15 @@ where
     {
         opened.warnings.push(format!("serving without a unix socket: {error}"));
     }
+    // After the journal, which creates its directory.
+    let keys = config.keys.load().map_err(ServerError::Keys)?;
+    if keys.created && replay.recovered.cluster().is_some() {
+        opened
+            .warnings
+            .push("created a cluster key; secrets of leases that were granted before are not valid".to_owned());
+    }
     let status = ServerStatus::standalone(listener.address.to_string());
-    lead(&listener, replay, opened, &config, status).await
+    lead(&listener, replay, opened, &config, Arc::new(keys), status).await
 }
 
 /// Opens a tenure over an open journal and serves.
@@ -188,6 +206,7 @@ pub(crate) async fn lead<J: Journal + 'static>(
     replay: StateReplay,
     opened: OpenedJournal<J>,
     config: &ServerConfig,
+    keys: Arc<ServerKeys>,
     server_status: ServerStatus,
 ) -> Result<ServerHandle, ServerError> {
     let mut journal = opened.journal;
@@ -210,7 +229,20 @@ pub(crate) async fn lead<J: Journal + 'static>(
     let snapshotter = snapshotter::start(journal.snapshots(), config.snapshots, backlog, metrics.snapshots());
     let (snapshots, server_status) = (snapshotter.handle().clone(), Arc::new(server_status));
     let (access, denials) = (config.access.clone(), Arc::default());
-    let api = Api { queue, issuer, watchers, metrics, snapshots, server_status, access, denials, standby: None };
+    let sealer = config.sealer.clone();
+    let api = Api {
+        queue,
+        issuer,
+        watchers,
+        metrics,
+        snapshots,
+        server_status,
+        access,
+        denials,
+        sealer,
+        keys,
+        standby: None,
+    };
     let stopped = spawn_driver(Driver::new(grantor, journal, &api));
     listener.metrics.set_leader(true);
     listener.set_max_ttl(status.max_ttl_ms);

@@ -52,7 +52,7 @@ macro_rules! bodies {
 fn session_batch(bytes: &[u8]) -> bool {
     let Ok(batch) = decode::<v1::ClientBatch>(bytes) else { return false };
     let caller = CommandContext { session: None, issuer: issuer() };
-    let hello = batch.hello.as_ref().is_none_or(|hello| decode_hello(hello, [0; 32], &issuer()).is_ok());
+    let hello = batch.hello.as_ref().is_none_or(|hello| decode_hello(hello, [0; 32].into(), &issuer()).is_ok());
     let operations = batch.requests.iter().filter_map(|request| request.require_operation().ok());
     let decoded = operations.map(|operation| {
         leasehold_wire::core_request(1, operation, None, None, &issuer());

@@ -1,9 +1,12 @@
 //! Impostors: identities that send copies of the requests of holders, with everything that an eavesdropper sees. A copy may never
-//! be answered like the holder's own request, nor change anything (A4, A5, A6).
+//! be answered like the holder's own request, nor change anything (A4, A5, A6). The token that it presents is made up, and stops
+//! nothing (A9).
 
 use leasehold_core::access::{AccessGrant, Caller, Rights, Role};
-use leasehold_core::command::{Answer, Input, Request};
+use leasehold_core::command::{Answer, Command, Handoff, Input, Proof, Renew, Request};
 use leasehold_core::grantor::Grantor;
+use leasehold_core::payload::cache::CacheCommand;
+use leasehold_core::payload::delivery::DeliveryCommand;
 use leasehold_core::time::Now;
 use leasehold_core::token::{Number, Token};
 
@@ -17,8 +20,10 @@ const FIRST_TAG: u64 = 1 << 62;
 /// Who sends the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImpostorKind {
-    /// It has the same rights as the holders, and was granted nothing.
+    /// It has the same rights as the holders, and was granted nothing. It presents a forged token.
     Neighbor,
+    /// Another process with the identity of the holder. It knows every number and id, and no secret.
+    Twin,
     /// It may acquire only under names that nothing here has.
     Outsider,
     /// It may do nothing. It presents a forged token.
@@ -34,8 +39,19 @@ pub struct ImpostorAttempt {
     pub request: SimRequest,
     /// The reply to the impostor.
     pub answer: Answer,
-    /// Whether a record was written or a rollback was taken as proven.
-    pub changed: bool,
+    /// What it changed.
+    pub effect: ImpostorEffect,
+}
+
+/// What the request of an impostor changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImpostorEffect {
+    /// Nothing.
+    None,
+    /// A record was written.
+    Recorded,
+    /// Its forged token was taken as the proof of a rollback.
+    Lifted,
 }
 
 /// The identities of a run, and its impostors. It draws from its own numbers, so that a run is the same with and without it.
@@ -73,29 +89,40 @@ impl Impostors {
         grantor: &mut Grantor,
         now: Now,
         envelope: &Envelope,
-    ) -> Option<(u64, ImpostorKind, bool)> {
-        let kind = *self.rng.pick(&[ImpostorKind::Neighbor, ImpostorKind::Outsider, ImpostorKind::Stranger]);
+    ) -> Option<(u64, ImpostorKind, ImpostorEffect)> {
+        let kinds = [ImpostorKind::Neighbor, ImpostorKind::Twin, ImpostorKind::Outsider, ImpostorKind::Stranger];
+        let kind = *self.rng.pick(&kinds);
         let gains = match kind {
             ImpostorKind::Neighbor => names_what_is_owned(&envelope.request) || envelope.id.is_some(),
+            // A copy of this one contains the secret.
+            ImpostorKind::Twin if matches!(envelope.request, SimRequest::Resume { .. }) => false,
+            ImpostorKind::Twin => names_what_is_owned(&envelope.request) || envelope.id.is_some(),
             ImpostorKind::Stranger => true,
             ImpostorKind::Outsider => !matches!(envelope.request, SimRequest::Open { .. } | SimRequest::ObserveToken),
         };
-        if !self.rng.one_in(4) || !gains || !matches!(envelope.from, SimActor::Holder(_)) {
+        let SimActor::Holder(index) = envelope.from else { return None };
+        if !self.rng.one_in(4) || !gains {
             return None;
         }
+        let twin = identity_of(index);
         let (outside, none) = (outsider_rights(&envelope.request), Rights::new(1, Vec::new()));
         let caller = match kind {
             ImpostorKind::Neighbor => Caller { principal: "neighbor", rights: &self.holder_rights },
+            ImpostorKind::Twin => Caller { principal: &twin, rights: &self.holder_rights },
             ImpostorKind::Outsider => Caller { principal: "outsider", rights: &outside },
             ImpostorKind::Stranger => Caller { principal: "stranger", rights: &none },
         };
         self.last_tag += 1;
-        let forged = forged_token(grantor, envelope).filter(|_| kind == ImpostorKind::Stranger);
+        let forged = forged_token(grantor, envelope).filter(|_| kind != ImpostorKind::Outsider);
         let request = Request { id: envelope.id, observed: forged, caller, ..Request::tagged(self.last_tag) };
         let before = (grantor.pending_bytes(), grantor.rollback_proofs());
         envelope.request.command("impostor", |command| grantor.step(now, &Input::Request(request, command)));
-        let changed = (grantor.pending_bytes(), grantor.rollback_proofs()) != before;
-        Some((self.last_tag, kind, changed))
+        let effect = match (grantor.pending_bytes(), grantor.rollback_proofs()) {
+            (_, proofs) if proofs != before.1 => ImpostorEffect::Lifted,
+            (bytes, _) if bytes != before.0 => ImpostorEffect::Recorded,
+            _ => ImpostorEffect::None,
+        };
+        Some((self.last_tag, kind, effect))
     }
 
     /// Whether the reply with this tag is to an impostor.
@@ -107,6 +134,42 @@ impl Impostors {
 /// The identity of a holder.
 pub fn identity_of(index: usize) -> String {
     format!("spiffe://sim/holder-{index}")
+}
+
+/// The secret of a holder's sessions, as the byte that it repeats.
+pub const fn secret_of(index: usize) -> u8 {
+    index as u8 + 1
+}
+
+/// What a holder proves: it knows the secret of its sessions, and of every lease, receipt and cached key that it was granted.
+pub fn proof_of(from: SimActor, command: &Command<'_>) -> Proof {
+    let SimActor::Holder(index) = from else { return Proof::NONE };
+    Proof { session: Some([secret_of(index); 32].into()), lease: number_of(command), ..Proof::NONE }
+}
+
+fn number_of(command: &Command<'_>) -> Option<Number> {
+    match command {
+        Command::Renew(Renew { lease, .. })
+        | Command::Release(lease)
+        | Command::Rotate(lease)
+        | Command::Drained(lease)
+        | Command::ConfirmHold(lease)
+        | Command::ResizeHold { lease, .. }
+        | Command::Pin { lease, .. }
+        | Command::Put { lease, .. } => Some(lease.number),
+        Command::Handoff(Handoff { number, .. }) => *number,
+        Command::Delivery(
+            DeliveryCommand::Extend { receipt, .. }
+            | DeliveryCommand::Ack { receipt, .. }
+            | DeliveryCommand::Nack { receipt, .. },
+        ) => Some(*receipt),
+        Command::Cache(
+            CacheCommand::Invalidated { lease: number, .. }
+            | CacheCommand::Commit { intent: number, .. }
+            | CacheCommand::Abort { number, .. },
+        ) => Some(*number),
+        _ => None,
+    }
 }
 
 /// A token that was never issued, as if it proved that the state was rolled back.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use leasehold_core::access::Caller;
-use leasehold_core::command::{Answer, Input, Request};
+use leasehold_core::command::{Answer, Input, ProvenTokens, Request};
 use leasehold_core::grantor::{Grantor, Output};
 use leasehold_core::ids::SessionId;
 use leasehold_core::limits::{TURN_EVERY, TURN_NORMAL};
@@ -16,7 +16,7 @@ use leasehold_core::token::{Token, plausible};
 use crate::clock::{MS, SimClock, SimTime};
 use crate::fault::Fault;
 use crate::history::HistoryEvent;
-use crate::impostor::{ImpostorAttempt, Impostors, identity_of};
+use crate::impostor::{ImpostorAttempt, Impostors, identity_of, proof_of};
 use crate::journal::SimJournal;
 use crate::message::{Envelope, Message, SimActor};
 use crate::mutants::PlantedFault;
@@ -287,7 +287,7 @@ impl SimServer {
             }
             let mut impersonate = |grantor: &mut Grantor, impostors: &mut Option<Impostors>| {
                 let sent = impostors.as_mut().and_then(|impostors| impostors.send_copy(grantor, now, envelope));
-                copies.extend(sent.map(|(tag, kind, changed)| (tag, kind, changed, envelope.request.clone())));
+                copies.extend(sent.map(|(tag, kind, effect)| (tag, kind, effect, envelope.request.clone())));
             };
             // The first step of a turn may record a stall, regardless of the sender.
             if turn_has_begun {
@@ -299,16 +299,22 @@ impl SimServer {
                 _ => String::new(),
             };
             let caller = impostors.as_ref().map_or(Caller::LOCAL, |known| known.caller(envelope.from, &principal));
-            let request = Request { id: envelope.id, observed: presented, caller, ..Request::tagged(envelope.op) };
-            envelope.request.command(&holder, |command| grantor.step(now, &Input::Request(request, command)));
+            // Holders present what they were granted, with its seal.
+            let proven = ProvenTokens { observed: true, presented: false };
+            let request =
+                Request { id: envelope.id, observed: presented, proven, caller, ..Request::tagged(envelope.op) };
+            envelope.request.command(&holder, |command| {
+                let request = Request { proof: proof_of(envelope.from, &command), ..request };
+                grantor.step(now, &Input::Request(request, command));
+            });
             impersonate(grantor, &mut impostors);
         }
         scheduler.impostors = impostors;
         grantor.step(now, &Input::Tick);
         grantor.take_output(&mut self.output);
-        for (tag, kind, changed, request) in copies {
+        for (tag, kind, effect, request) in copies {
             let reply = self.output.replies.iter().find(|reply| reply.tag == tag).expect("every request is answered");
-            let attempt = ImpostorAttempt { kind, request, answer: reply.answer.clone(), changed };
+            let attempt = ImpostorAttempt { kind, request, answer: reply.answer.clone(), effect };
             scheduler.record(HistoryEvent::ImpostorAnswered(Box::new(attempt)));
         }
         self.output.replies.retain(|reply| !Impostors::is_copy(reply.tag));

@@ -11,9 +11,9 @@ const DEPENDENCIES: [(&str, &[&str]); 12] = [
     ("leasehold-seal", &["leasehold-core"]),
     ("leasehold-fence", &["leasehold-core", "leasehold-seal"]),
     ("leasehold-wire", &["leasehold-core"]),
-    ("leasehold-server", &["leasehold-core", "leasehold-wire"]),
+    ("leasehold-server", &["leasehold-core", "leasehold-seal", "leasehold-wire"]),
     ("leasehold", &["leasehold-core", "leasehold-wire", "leasehold-fence"]),
-    ("leasehold-cli", &["leasehold-core", "leasehold-fence", "leasehold-server", "leasehold"]),
+    ("leasehold-cli", &["leasehold-core", "leasehold-seal", "leasehold-fence", "leasehold-server", "leasehold"]),
     ("leasehold-sim", &["leasehold-core", "leasehold-fence"]),
     // Real processes, judged by the simulator's checkers; it uses the server crate only to read a journal.
     (
@@ -28,8 +28,10 @@ const DEPENDENCIES: [(&str, &[&str]); 12] = [
     ("leasehold-settlement", &["leasehold-fence", "leasehold-server", "leasehold"]),
 ];
 
-/// All external crates the core may use: data structures, checksums and Unicode normalization.
-const CORE_MAY_USE: [&str; 5] = ["hashbrown", "foldhash", "crc32fast", "sha2", "unicode-normalization"];
+/// All external crates the core may use: data structures, checksums, Unicode normalization, and secrets that are wiped and compared in
+/// constant time.
+const CORE_MAY_USE: [&str; 7] =
+    ["hashbrown", "foldhash", "crc32fast", "sha2", "subtle", "unicode-normalization", "zeroize"];
 
 /// The packages that `cargo metadata` lists.
 struct Workspace(Vec<Value>);

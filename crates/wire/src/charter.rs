@@ -117,7 +117,7 @@ fn encode_target(from: &Target) -> v1::Target {
         }
         TargetMode::None { comment } => WireMode::None(v1::Unfenced { comment: comment.clone() }),
     });
-    v1::Target { name: from.name.clone(), at: from.at.clone(), mode }
+    v1::Target { name: from.name.clone(), at: from.at.clone(), mode, reporter: from.reporter.clone() }
 }
 
 fn decode_target(from: &v1::Target) -> Target {
@@ -131,5 +131,5 @@ fn decode_target(from: &v1::Target) -> Target {
         }
         WireMode::None(unfenced) => TargetMode::None { comment: unfenced.comment.clone() },
     });
-    Target { name: from.name.clone(), at: from.at.clone(), mode }
+    Target { name: from.name.clone(), at: from.at.clone(), mode, reporter: from.reporter.clone() }
 }

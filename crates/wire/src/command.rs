@@ -137,7 +137,7 @@ pub fn core_request(
 ) -> Request<'static> {
     let id =
         id.filter(|_| needs_stored_reply(operation)).map(|id| RequestId { digest: request_digest(operation), ..id });
-    let presented = token_in(operation).and_then(|text| issuer.parse_token(text).ok());
+    let presented = presented_token(operation).and_then(|(text, _)| issuer.parse_token(text).ok());
     Request { id, observed: seen, presented, ..Request::tagged(tag) }
 }
 
@@ -160,25 +160,47 @@ const fn needs_stored_reply(operation: &Operation) -> bool {
     )
 }
 
-/// The token text in a request.
-fn token_in(operation: &Operation) -> Option<&str> {
-    let text = match operation {
-        Operation::Renew(request) => &request.lease.as_ref()?.token,
+/// The token text in a request, and the resource that the request names with it. Without the resource a seal cannot be verified.
+pub fn presented_token(operation: &Operation) -> Option<(&str, Option<&str>)> {
+    let (text, resource) = match operation {
+        Operation::Handoff(request) => {
+            let resource = match request.selector.as_ref() {
+                Some(v1::handoff::Selector::Resource(name)) => Some(name.as_str()),
+                Some(v1::handoff::Selector::Lease(_)) | None => None,
+            };
+            (&request.token, resource)
+        }
+        Operation::ObserveToken(request) => {
+            (&request.token, Some(request.resource.as_str()).filter(|name| !name.is_empty()))
+        }
+        _ => {
+            let held = presented_lease(operation)?;
+            let resource = match held.selector.as_ref() {
+                Some(v1::lease_ref::Selector::Resource(name)) => Some(name.as_str()),
+                Some(v1::lease_ref::Selector::Lease(_)) | None => None,
+            };
+            (&held.token, resource)
+        }
+    };
+    (!text.is_empty()).then_some((text, resource))
+}
+
+/// The lease that a request acts on with its token.
+pub fn presented_lease(operation: &Operation) -> Option<&v1::LeaseRef> {
+    match operation {
+        Operation::Renew(request) => request.lease.as_ref(),
         Operation::Release(held)
         | Operation::Rotate(held)
         | Operation::Check(held)
         | Operation::FinishDrain(held)
-        | Operation::ConfirmHold(held) => &held.token,
-        Operation::Progress(request) => &request.lease.as_ref()?.token,
-        Operation::Handoff(request) => &request.token,
-        Operation::Put(request) => &request.lease.as_ref()?.token,
-        Operation::Pin(request) => &request.lease.as_ref()?.token,
-        Operation::ResizeHold(request) => &request.lease.as_ref()?.token,
-        Operation::Veto(request) => &request.lease.as_ref()?.token,
-        Operation::ObserveToken(request) => &request.token,
-        _ => return None,
-    };
-    (!text.is_empty()).then_some(text)
+        | Operation::ConfirmHold(held) => Some(held),
+        Operation::Progress(request) => request.lease.as_ref(),
+        Operation::Put(request) => request.lease.as_ref(),
+        Operation::Pin(request) => request.lease.as_ref(),
+        Operation::ResizeHold(request) => request.lease.as_ref(),
+        Operation::Veto(request) => request.lease.as_ref(),
+        _ => None,
+    }
 }
 
 /// Encodes a command. Returns `None` for commands that only a [`Hello`](v1::Hello) carries.

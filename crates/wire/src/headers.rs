@@ -8,14 +8,51 @@ use leasehold_core::limits::REQUESTS_PER_SESSION;
 
 /// Idempotency key `<session>:<sequence>`, in HTTP headers and gRPC metadata.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// Secret of the lease, in hexadecimal.
+pub const LEASE_SECRET: &str = "lease-secret";
 /// Text of the lease's token.
 pub const LEASE_TOKEN: &str = "lease-token";
 /// Journal position that an answer depends on.
 pub const POSITION: &str = "leasehold-position";
+/// Secret of the session, in hexadecimal.
+pub const SESSION_SECRET: &str = "session-secret";
 /// Minimum journal position from which a standby may answer a query. Without it only the leader answers.
 pub const STANDBY: &str = "leasehold-standby";
 /// Text of the highest token that the caller has seen.
 pub const TOKEN_SEEN: &str = "lease-token-seen";
+/// Name of the resource of that token, percent-encoded.
+pub const TOKEN_SEEN_RESOURCE: &str = "lease-token-seen-resource";
+
+/// A name as the value of a header: every byte that is not visible ASCII, and the percent sign, as `%` and two digits.
+pub fn percent_encode(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'!'..=b'~' if byte != b'%' => text.push(byte.into()),
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
+/// The name in the value of a header; `None` if it is not percent-encoded UTF-8.
+pub fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        bytes.push(match (byte, after) {
+            (b'%', [high, low, after @ ..]) => {
+                rest = after;
+                let digit = |c: u8| char::from(c).to_digit(16);
+                u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()?
+            }
+            (b'%', _) => return None,
+            _ => *byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
 
 /// How many earlier sequence numbers of a session still find their answers. A key does not carry the lowest pending
 /// sequence number, so it is assumed to be this far back.
@@ -87,6 +124,18 @@ mod tests {
             assert_eq!(IdempotencyKey::parse(bad), Err(ParseKeyError), "{bad:?}");
         }
         assert_eq!(IdempotencyKey::parse("17.0:18446744073709551616"), Err(ParseKeyError));
+    }
+
+    #[test]
+    fn a_name_survives_a_header() {
+        for name in ["db/orders", "a b", "100%", "größe/鍵", "%41"] {
+            let text = percent_encode(name);
+            assert!(text.bytes().all(|b| b.is_ascii_graphic()), "{text}");
+            assert_eq!(percent_decode(&text).as_deref(), Some(name));
+        }
+        for bad in ["%", "%4", "%zz", "%FF", "a%+1"] {
+            assert_eq!(percent_decode(bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fmt;
 use leasehold_core::command::{Command, OpenSession, SessionGrant};
 use leasehold_core::grantor::Status;
 use leasehold_core::refusal::Refusal;
+use leasehold_core::secret::{SESSION_SECRET_BYTES, SecretDigest, SessionSecret};
 use leasehold_core::token::Token;
 
 use crate::caller::TokenIssuer;
@@ -16,9 +17,6 @@ use crate::{Code, session_bits, session_id, v1};
 pub const PROTOCOL: u32 = 1;
 /// Additions to this protocol version that a client may require.
 pub const FEATURES: [&str; 0] = [];
-
-/// Length of a session secret.
-const SECRET_BYTES: usize = 32;
 
 /// A decoded [`Hello`](v1::Hello).
 #[derive(Clone)]
@@ -33,7 +31,7 @@ pub struct HelloRequest<'a> {
     pub client: &'a str,
 }
 
-/// Omits the command, which contains the secret.
+/// Omits the command, which contains the digest of the secret.
 impl fmt::Debug for HelloRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HelloRequest").field("client", &self.client).field("seen", &self.seen).finish_non_exhaustive()
@@ -55,10 +53,10 @@ impl fmt::Debug for v1::ResumeSession {
     }
 }
 
-/// Decodes a hello. `secret` is fresh randomness from the server, used if a session is opened.
+/// Decodes a hello. `secret` is the digest of fresh randomness from the server, used if a session is opened.
 pub fn decode_hello<'a>(
     hello: &'a v1::Hello,
-    secret: [u8; SECRET_BYTES],
+    secret: SecretDigest,
     issuer: &TokenIssuer,
 ) -> Result<HelloRequest<'a>, Box<v1::Problem>> {
     if hello.protocol != PROTOCOL {
@@ -80,7 +78,7 @@ pub fn decode_hello<'a>(
     Ok(HelloRequest { command, seen, wall_ms, client: &hello.client })
 }
 
-fn session_command(hello: &v1::Hello, secret: [u8; SECRET_BYTES]) -> Result<Command<'_>, Refusal> {
+fn session_command(hello: &v1::Hello, secret: SecretDigest) -> Result<Command<'_>, Refusal> {
     use v1::hello::Session;
     match hello.session.as_ref().ok_or(missing_field("session"))? {
         Session::Open(open) => Ok(open.command(secret)),
@@ -89,12 +87,12 @@ fn session_command(hello: &v1::Hello, secret: [u8; SECRET_BYTES]) -> Result<Comm
 }
 
 impl v1::OpenSession {
-    /// Converts into a command, with a secret from the server.
-    pub fn command(&self, secret: [u8; SECRET_BYTES]) -> Command<'_> {
+    /// Converts into a command, with the digest of a secret from the server.
+    pub fn command(&self, secret: SecretDigest) -> Command<'_> {
         Command::OpenSession(OpenSession {
             holder: &self.holder,
             ttl_ms: self.ttl_ms,
-            secret: secret.into(),
+            secret,
             waits_only: self.waits_only,
         })
     }
@@ -103,10 +101,10 @@ impl v1::OpenSession {
 impl v1::ResumeSession {
     /// Converts into a command.
     pub fn command(&self) -> Result<Command<'static>, Refusal> {
-        let secret = <[u8; SECRET_BYTES]>::try_from(self.secret.as_slice());
-        let secret = secret
-            .map_err(|_| Refusal::Invalid { field: "secret", reason: "must be the 32 bytes from the welcome" })?;
-        Ok(Command::ResumeSession { session: session_id(self.session), secret: secret.into() })
+        if self.secret.len() != SESSION_SECRET_BYTES {
+            return Err(Refusal::Invalid { field: "secret", reason: "must be the 32 bytes from the welcome" });
+        }
+        Ok(Command::ResumeSession { session: session_id(self.session), secret: SecretDigest::of(&self.secret) })
     }
 }
 
@@ -116,11 +114,11 @@ pub fn decode_highest_token(text: &str, issuer: &TokenIssuer) -> Result<Option<T
 }
 
 /// Builds the answer to a hello. The secret is included only when the session was opened.
-pub fn welcome(grant: &SessionGrant, secret: Option<[u8; SECRET_BYTES]>, status: &Status) -> v1::Welcome {
+pub fn welcome(grant: &SessionGrant, secret: Option<&SessionSecret>, status: &Status) -> v1::Welcome {
     v1::Welcome {
         protocol: PROTOCOL,
         session: session_bits(grant.session),
-        secret: secret.map(Into::into).unwrap_or_default(),
+        secret: secret.map(|secret| secret.expose().to_vec()).unwrap_or_default(),
         cluster: status.cluster.to_string(),
         incarnation: status.incarnation.to_string(),
         validity: v1::Validity::from(status.validity).into(),

@@ -8,6 +8,7 @@ mod charter;
 mod cluster;
 mod coverage;
 mod event;
+mod keys;
 mod problem;
 mod request;
 mod response;
@@ -24,6 +25,7 @@ pub use coverage::{
     TargetSlotBody,
 };
 pub use event::EventBody;
+pub use keys::{PublicSealKeyBody, SealKeySetBody};
 pub use problem::{PROBLEM_TYPE, ProblemBody};
 pub use request::{
     AcquireBody, CapacityBody, CheckBody, FreeBody, HandoffBody, OpenSessionBody, ReleaseBody, RenewBody, RevokeBody,

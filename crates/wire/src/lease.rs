@@ -1,5 +1,7 @@
 //! Encoding and decoding of lease requests, grants and current leases.
 
+use std::fmt;
+
 use leasehold_core::command::{
     Acquire, AcquireAll, AcquireOptions, CurrentLease, Grant, Handoff, LeaseRef, LeaseSelector, Renew, Revoke,
 };
@@ -247,7 +249,7 @@ impl From<&Handoff<'_>> for v1::Handoff {
     }
 }
 
-/// Encodes a grant with the text of its token.
+/// Encodes a grant with the text of its token. The caller adds the secret.
 pub fn encode_grant(from: &Grant, issuer: &TokenIssuer, resource: &str, holder: &str) -> v1::Grant {
     let token = Token {
         cluster: issuer.cluster,
@@ -274,6 +276,7 @@ pub fn encode_grant(from: &Grant, issuer: &TokenIssuer, resource: &str, holder: 
         overlaps_ms: from.overlaps_ms,
         depth: from.depth,
         rotates: from.rotates,
+        secret: Vec::new(),
     }
 }
 
@@ -293,7 +296,7 @@ pub fn decode_grant(from: &v1::Grant) -> Result<Grant, Refusal> {
     })
 }
 
-/// Encodes a current lease, without the text of its token. The caller adds the text if the token was raised.
+/// Encodes a current lease, without the text of its token. The caller adds the text and the secret if the token was raised.
 pub fn encode_current(from: &CurrentLease) -> v1::CurrentLease {
     v1::CurrentLease {
         token_number: from.number.get(),
@@ -301,6 +304,7 @@ pub fn encode_current(from: &CurrentLease) -> v1::CurrentLease {
         drain_ms: from.drain_ms,
         overlaps_ms: from.overlaps_ms,
         token: String::new(),
+        secret: Vec::new(),
     }
 }
 
@@ -312,4 +316,30 @@ pub fn decode_current(from: &v1::CurrentLease) -> Result<CurrentLease, Refusal> 
         drain_ms: from.drain_ms,
         overlaps_ms: from.overlaps_ms,
     })
+}
+
+/// Omits the secret and the text of the token.
+impl fmt::Debug for v1::Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant")
+            .field("resource", &self.resource)
+            .field("lease", &lease_id(self.lease))
+            .field("holder", &self.holder)
+            .field("token_number", &self.token_number)
+            .field("slot", &self.slot)
+            .field("remaining_ms", &self.remaining_ms)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Omits the secret and the text of the token.
+impl fmt::Debug for v1::CurrentLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CurrentLease")
+            .field("token_number", &self.token_number)
+            .field("remaining_ms", &self.remaining_ms)
+            .field("drain_ms", &self.drain_ms)
+            .field("overlaps_ms", &self.overlaps_ms)
+            .finish_non_exhaustive()
+    }
 }

@@ -70,12 +70,13 @@ pub use answer::{RenewBatchReply, decode_answer, encode_answer};
 pub use caller::{CommandContext, TokenIssuer};
 pub use charter::{decode_charter, encode_charter};
 pub use codes::Code;
-pub use command::{DecodedCommand, core_request, encode_command, request_digest};
+pub use command::{DecodedCommand, core_request, encode_command, presented_lease, presented_token, request_digest};
 pub use coverage::encode_coverage;
 pub use event::{decode_event, encode_event};
 pub use hello::{FEATURES, HelloRequest, PROTOCOL, decode_hello, decode_highest_token, welcome};
 pub use ids::{lease_bits, lease_id, session_bits, session_id};
 pub use lease::{decode_current, decode_grant, decode_renewals, encode_current, encode_grant};
+pub use payload::{delivery_resource, delivery_token};
 pub use payload_view::{queue_page, queue_view, state_entries, state_list};
 pub use problem::{METADATA_CODE, problem, problem_from_status, problem_to_status};
 pub use view::{

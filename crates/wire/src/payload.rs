@@ -1,12 +1,13 @@
 //! Encoding and decoding of commands and answers for small state, queues and cached keys.
 
 use leasehold_core::command::Command;
+use leasehold_core::name::resource_hash;
 use leasehold_core::payload::{cache, delivery};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::time::GrantorTime;
-use leasehold_core::token::Number;
+use leasehold_core::token::{Number, Token, TokenScope};
 
-use crate::caller::CommandContext;
+use crate::caller::{CommandContext, TokenIssuer};
 use crate::enums::{decode_number, missing_field};
 use crate::lease::decode_lease_ref;
 use crate::{session_bits, v1};
@@ -92,11 +93,24 @@ impl From<&delivery::DeliveryCommand<'_>> for v1::DeliveryCommand {
     }
 }
 
+/// The resource of one delivery: every message is a resource of its own.
+pub fn delivery_resource(queue: &str, item: u64) -> String {
+    format!("{queue}/{item}")
+}
+
+/// The fencing token of one delivery; `None` if the receipt is no number.
+pub fn delivery_token(issuer: &TokenIssuer, resource: &str, receipt: u64) -> Option<Token> {
+    let number = Number::new(receipt)?;
+    let (cluster, incarnation) = (issuer.cluster, issuer.incarnation);
+    Some(Token { cluster, incarnation, resource: resource_hash(resource), scope: TokenScope::Slot(0), number })
+}
+
 impl From<&delivery::DeliveryAnswer> for v1::DeliveryAnswer {
     fn from(from: &delivery::DeliveryAnswer) -> Self {
         use v1::delivery_answer::Answer;
         let delivered = |one: &delivery::DeliveredMessage| v1::Delivery {
             item: one.item,
+            token: String::new(),
             receipt: one.receipt.get(),
             attempt: one.attempt,
             body: one.body.to_vec(),

@@ -4,10 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold::{Client, Error, Guard, HeldLease, RequestError};
+use leasehold::{Client, Error, FencingToken, Guard, HeldLease, RequestError};
 use leasehold_core::command::{Acquire, AcquireOptions};
 use leasehold_core::lease::Access;
-use leasehold_core::token::Token;
 
 use super::{AcquiredLease, HolderArgs};
 use crate::holder_log::{EventLog, LoggedEvent, RequestKind};
@@ -178,6 +177,6 @@ impl HolderLeases {
 }
 
 fn held(acquired: &AcquiredLease) -> HeldLease<'_> {
-    let token = Token::parse(&acquired.token).expect("the grantor issues valid tokens");
+    let token = FencingToken::parse(&acquired.token).expect("the grantor issues valid tokens");
     HeldLease::new(EXCLUSIVE[acquired.resource], token)
 }

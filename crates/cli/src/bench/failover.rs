@@ -105,7 +105,7 @@ fn nanos(time: Duration) -> u64 {
 /// Acquires a lease. Returns its token number.
 async fn acquire(client: &Client, name: &str) -> Result<u64, Error> {
     let grant = client.acquire(&Acquire::exclusive(name, "bench", TTL)).await?;
-    Ok(grant.token().number.get())
+    Ok(grant.token().number().get())
 }
 
 /// The first grant after a failover.

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 
 use leasehold::Error;
 use leasehold_core::access::{AccessGrant, Role};
+use leasehold_seal::{SealKey, wall_ms};
 use leasehold_server::access::PrincipalGrant;
+use leasehold_server::keys::{CLUSTER_KEY, new_cluster_key};
+use leasehold_server::sealing::key_file_name;
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -25,13 +28,16 @@ use crate::shell_text::quote;
 const SERVER: &str = "server";
 /// Name of the administrator's certificate, and last segment of its identity.
 const ADMIN: &str = "admin";
+/// Name of the key directory.
+const KEYS: &str = "keys";
 const DEFAULT_PORT: u16 = 7421;
 
 /// Create a CA, certificates, an access file and a configuration for a server with TLS
 ///
 /// Writes to the directory: ca.pem and ca.key (the CA, for 10 years), server.pem and server.key, admin.pem and admin.key (a
-/// client that may do everything), crl.pem (revoked certificates), access.toml (who may do what), leasehold.toml (the
-/// configuration of `leasehold serve`) and issued/ (a copy of each certificate). Also creates the profile `admin` for --as.
+/// client that may do everything), crl.pem (revoked certificates), access.toml (who may do what), keys/ (the secret key of the
+/// cluster, and the key that signs tokens), leasehold.toml (the configuration of `leasehold serve`) and issued/ (a copy of each
+/// certificate). Also creates the profile `admin` for --as.
 ///
 /// Existing files are never replaced. If a step fails, nothing is left behind. Move ca.key to a safe place afterwards: it is
 /// needed only to issue, renew and revoke certificates.
@@ -91,6 +97,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let mut files = FileSet::default();
     files.directory(&directory, 0o755);
     files.new_directory(&directory.join(ISSUED), 0o755)?;
+    files.new_directory(&directory.join(KEYS), 0o700)?;
     let mut create = |name: &str, access, text: String| files.create(directory.join(name), access, text);
     create(CA_CERTIFICATE, FileAccess::Public, ca.certificate)?;
     create(CA_KEY, FileAccess::Private, ca.key)?;
@@ -99,6 +106,10 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         create(&format!("{name}.pem"), FileAccess::Public, certificate.clone())?;
         create(&format!("{name}.key"), FileAccess::Private, key.clone())?;
     }
+    let seal_key = SealKey::generate(wall_ms()).map_err(|error| Error::config("keys", error.to_string()))?;
+    let seal_text = seal_key.to_file_text().map_err(|error| Error::config("keys", error.to_string()))?;
+    create(&format!("{KEYS}/{}", key_file_name(seal_key.kid())), FileAccess::Private, seal_text.to_string())?;
+    create(&format!("{KEYS}/{CLUSTER_KEY}"), FileAccess::Private, new_cluster_key().to_string())?;
     create(REVOKED, FileAccess::Public, revoked)?;
     create(ACCESS, FileAccess::Public, access_text(&grant))?;
     create(CONFIG, FileAccess::Public, config_text(&directory, listen, &hosts, domain))?;
@@ -133,11 +144,14 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
              ca.pem, ca.key          CA of the trust domain {domain}, until {ca_end}\n  \
              server.pem, server.key  for {}, until {end}\n  \
              admin.pem, admin.key    {admin_id}, until {end}\n  \
+             keys/cluster.key        secret key of the cluster; every server on etcd has the same\n  \
+             keys/seal-{}.key  signs tokens; every server of the cluster has the same\n  \
              access.toml, crl.pem, leasehold.toml, issued/\n\
              created the profile {} in {}\n\n\
              Move ca.key off this machine. It is needed only to issue, renew and revoke certificates.\n\n\
              Next:\n  {}\n  {}",
             names.host_text(),
+            seal_key.kid(),
             args.profile,
             profile_file.display(),
             next[0],
@@ -210,5 +224,6 @@ fn config_text(directory: &Path, listen: SocketAddr, hosts: &[ServerName], domai
     text += &format!("tls_key = {}\n", quoted(&path(&format!("{SERVER}.key"))));
     text += &format!("client_ca = [{}]\n", quoted(&format!("{domain}={}", path(CA_CERTIFICATE))));
     text += &format!("client_crl = [{}]\n", quoted(&path(REVOKED)));
-    text + &format!("access = {}\n", quoted(&path(ACCESS)))
+    text += &format!("access = {}\n", quoted(&path(ACCESS)));
+    text + &format!("keys = {}\n", quoted(&path(KEYS)))
 }

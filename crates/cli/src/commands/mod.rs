@@ -18,6 +18,7 @@ pub mod handoff;
 pub mod held_by;
 pub mod history;
 pub mod init;
+pub mod keys;
 mod lease_text;
 pub mod ls;
 pub mod quarantine;

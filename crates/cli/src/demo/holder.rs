@@ -9,9 +9,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures::StreamExt;
-use leasehold::{Client, Error, Guard, GuardState, LeaseHandle, RunError};
+use leasehold::{Client, Error, FencingToken, Guard, GuardState, LeaseHandle, RunError};
 use leasehold_core::limits::WAIT_MAX;
-use leasehold_core::token::Token;
 use leasehold_fence::sqlite::Fence;
 use leasehold_fence::{Error as FenceError, FenceRefusal};
 use rusqlite::Connection;
@@ -45,7 +44,7 @@ fn run(args: &[String]) -> Result<(), CommandError> {
     let client = Client::builder(addr)?.holder(name).session_ttl(session_ttl).build();
     let guard = runtime.block_on(granted(&client, Duration::from_millis(ttl)))?;
     emit(&HolderEvent::Granted { number: guard.token_number().to_string() });
-    let token = Token::from(guard.token());
+    let token = guard.token();
     let (handle, targets) = (guard.handle().clone(), Vec::new());
     let mut holder =
         DemoHolder { runtime, guard: Some(guard), handle, token, prepared: 0, name: name.clone(), amount, targets };
@@ -65,7 +64,7 @@ struct DemoHolder {
     /// `None` after the release.
     guard: Option<Guard>,
     handle: LeaseHandle,
-    token: Token,
+    token: FencingToken,
     /// Number of prepared writes, reported as progress.
     prepared: u64,
     name: String,
@@ -144,7 +143,7 @@ impl DemoHolder {
     }
 
     fn fence(&self) -> Fence {
-        ledger::fence(self.token.cluster)
+        ledger::fence(self.token.parsed().cluster)
     }
 
     fn token(&self) -> String {

@@ -4,19 +4,20 @@ use std::fmt;
 use std::time::Duration;
 
 use leasehold::session_stream::SessionResume;
-use leasehold::{Client, Endpoints, Error};
+use leasehold::{Client, Endpoints, Error, SessionSecret};
 use serde::{Deserialize, Serialize};
 
 /// A session and its secret. It is sent over a socket that only this user can open.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionCleanup {
     session: String,
-    secret: Vec<u8>,
+    /// In hexadecimal.
+    secret: String,
 }
 
 impl SessionCleanup {
     pub fn new(resume: &SessionResume) -> Self {
-        Self { session: resume.session.to_string(), secret: resume.secret.to_vec() }
+        Self { session: resume.session.to_string(), secret: resume.secret.expose_hex() }
     }
 
     /// Closes the session, and with it all its waits and leases. If this fails, the session ends with its ttl.
@@ -25,10 +26,10 @@ impl SessionCleanup {
     }
 
     async fn close(&self, endpoints: Endpoints) -> Result<(), Error> {
-        let (Ok(session), Ok(secret)) = (self.session.parse(), <[u8; 32]>::try_from(&self.secret[..])) else {
+        let (Ok(session), Some(secret)) = (self.session.parse(), SessionSecret::parse_hex(&self.secret)) else {
             return Ok(());
         };
-        let client = Client::from(endpoints);
+        let client = Client::from(endpoints).with_session_secret(&secret);
         // The secret proves that this is the same session, and not one with the same number on a later server.
         let _stream = client.stream("supervisor", 0, Some(&SessionResume { session, secret })).await?;
         client.close_session(session).await

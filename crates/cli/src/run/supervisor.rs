@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use futures::FutureExt;
-use leasehold::{Client, HeldLease};
+use leasehold::{Client, FencingToken, HeldLease};
 use rustix::process::{Pid, Signal, WaitStatus, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::net::UnixStream;
@@ -162,7 +162,7 @@ async fn wait_for_exit(channel: &mut IpcChannel) -> bool {
 
 /// Releases the lease of a dead wrapper, so that waiters need not wait for its ttl. If this fails, the ttl ends the lease.
 async fn release_lease(env: &[(String, String)]) {
-    let token = env.iter().find(|(name, _)| name == TOKEN).and_then(|(_, token)| token.parse().ok());
+    let token = env.iter().find(|(name, _)| name == TOKEN).and_then(|(_, token)| FencingToken::parse(token).ok());
     if let (Some(token), Some(endpoints), Ok(resource)) = (token, endpoints_from_env(), std::env::var(RESOURCE)) {
         let held = HeldLease::new(&resource, token);
         let _ = tokio::time::timeout(RELEASE_TIMEOUT, Client::from(endpoints).release(&held)).await;

@@ -273,7 +273,7 @@ impl<'a> Wrapper<'a> {
     /// How the previous lease ended, if no server had replied that yet. It may have been revoked during the outage.
     pub async fn previous_loss(&mut self) -> Option<Loss> {
         let (lease, token) = self.unresolved.take()?;
-        let held = HeldLease::select(LeaseSelector::Id(lease), token.to_string().parse().ok()?);
+        let held = HeldLease::select(LeaseSelector::Id(lease), token);
         let checked = tokio::time::timeout(RELEASE_TIMEOUT, self.client.check(&held)).await.ok()?;
         checked.err()?.end_reason().map(Loss::Ended)
     }

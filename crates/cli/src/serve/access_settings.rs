@@ -1,10 +1,12 @@
-//! Settings that decide who may connect: TLS files, the access file and the unix socket.
+//! Settings that decide who may connect and act: TLS files, the access file, the key directory and the unix socket.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use leasehold::Error;
+use leasehold_server::keys::{KeyError, KeySource};
+use leasehold_server::sealing::TokenSealer;
 use leasehold_server::server::SocketConfig;
 use leasehold_server::transport::tls::{ClientCa, TlsError, TlsHandle, TlsSettings};
 use leasehold_server::transport::unix_socket;
@@ -12,6 +14,8 @@ use leasehold_server::transport::unix_socket;
 use super::access_rules;
 use super::journal_url::JournalUrl;
 
+/// Name of the key directory in the data directory.
+const DEFAULT_KEYS: &str = "keys";
 /// Name of the unix socket in the data directory.
 const DEFAULT_SOCKET: &str = "leasehold.sock";
 
@@ -34,6 +38,7 @@ pub struct GivenAccess {
     pub client_ca: Vec<ClientCa>,
     pub client_crl: Vec<PathBuf>,
     pub access: Option<PathBuf>,
+    pub keys: Option<PathBuf>,
     pub socket: Option<SocketPath>,
 }
 
@@ -43,13 +48,14 @@ pub struct AccessSettings {
     pub tls: Option<TlsSettings>,
     /// The access file.
     pub access: Option<PathBuf>,
+    pub keys: KeySource,
     pub socket: Option<SocketConfig>,
 }
 
 impl AccessSettings {
     /// Resolves the settings, and rejects incomplete combinations.
     pub fn resolve(given: GivenAccess, journal: &JournalUrl, data: &Path) -> Result<Self, Error> {
-        let GivenAccess { tls_cert, tls_key, client_ca, client_crl, access, socket } = given;
+        let GivenAccess { tls_cert, tls_key, client_ca, client_crl, access, keys, socket } = given;
         let tls = match (tls_cert, tls_key) {
             (Some(cert), Some(key)) => Some(TlsSettings { cert, key, client_ca, client_crl }),
             (None, None) => {
@@ -71,7 +77,8 @@ impl AccessSettings {
             let message = "access is required with tls_cert; set it to the file that grants rights to clients";
             return Err(Error::config("access", message));
         }
-        Ok(Self { tls, access, socket: socket_config(socket.as_ref(), journal, data)? })
+        let keys = key_source(keys, access.is_some(), journal, data)?;
+        Ok(Self { tls, access, keys, socket: socket_config(socket.as_ref(), journal, data)? })
     }
 
     /// Reads every file, as a start does.
@@ -82,7 +89,17 @@ impl AccessSettings {
         if let Some(access) = &self.access {
             access_rules::read(access)?;
         }
-        Ok(())
+        // A directory that the first start creates is not there yet.
+        if self.keys.directory().is_some_and(|directory| directory.exists()) {
+            self.keys.check().map_err(|error| key_error(&error))?;
+        }
+        self.sealer().map(drop)
+    }
+
+    /// Loads the seal keys of the key directory.
+    pub fn sealer(&self) -> Result<TokenSealer, Error> {
+        let Some(directory) = self.keys.directory() else { return Ok(TokenSealer::default()) };
+        TokenSealer::open(directory.to_owned()).map_err(|error| Error::config("keys", error.to_string()))
     }
 
     /// Every setting by its key, as text.
@@ -104,6 +121,7 @@ impl AccessSettings {
                 list(tls.iter().flat_map(|tls| &tls.client_crl).map(|crl| crl.display().to_string()).collect()),
             ),
             ("access", path(self.access.as_ref())),
+            ("keys", self.keys.directory().map_or_else(none, |directory| directory.display().to_string())),
             ("socket", path(self.socket.as_ref().map(|socket| &socket.path))),
         ]
     }
@@ -112,6 +130,32 @@ impl AccessSettings {
 /// The error of a TLS file, with its setting.
 pub fn tls_error(error: &TlsError) -> Error {
     Error::config(error.setting, error.to_string())
+}
+
+/// The error of a key, with its setting.
+pub fn key_error(error: &KeyError) -> Error {
+    Error::config("keys", error.to_string())
+}
+
+/// Where the keys are. Servers on etcd share them, so none of them creates any.
+fn key_source(
+    given: Option<PathBuf>,
+    is_restricted: bool,
+    journal: &JournalUrl,
+    data: &Path,
+) -> Result<KeySource, Error> {
+    match (journal, given) {
+        (JournalUrl::File, given) => Ok(KeySource::CreatedIn(given.unwrap_or_else(|| data.join(DEFAULT_KEYS)))),
+        (JournalUrl::Memory, given) => Ok(given.map_or(KeySource::Process, KeySource::CreatedIn)),
+        (JournalUrl::Etcd { .. }, Some(directory)) => Ok(KeySource::SharedIn(directory)),
+        (JournalUrl::Etcd { .. }, None) if is_restricted => {
+            let message = "keys is required with access on etcd; set it to a directory with the same cluster.key on every \
+                           server of the cluster";
+            Err(Error::config("keys", message))
+        }
+        // No secret is required without access rules.
+        (JournalUrl::Etcd { .. }, None) => Ok(KeySource::Process),
+    }
 }
 
 fn socket_config(given: Option<&SocketPath>, journal: &JournalUrl, data: &Path) -> Result<Option<SocketConfig>, Error> {

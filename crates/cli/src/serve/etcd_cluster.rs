@@ -1,6 +1,7 @@
 //! `leasehold serve --journal etcd://…`: runs one of several servers that share a journal in etcd.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use leasehold::Error;
 use leasehold_core::lease::Validity;
@@ -36,7 +37,9 @@ pub async fn serve(
     let endpoints = settings.etcd.read(endpoints)?;
     let signals = ServeSignals::listen();
     let (access, rules) = access_rules::load(settings.access.access.as_deref())?;
-    let server = ServerConfig { validity: Validity::Quorum, access, ..server_config(&settings) };
+    let sealer = Arc::new(settings.access.sealer()?);
+    let server =
+        ServerConfig { validity: Validity::Quorum, access, sealer: sealer.clone(), ..server_config(&settings) };
     let listener = server.bind().await.map_err(|error| start_error(&error))?;
     let address = settings.advertise.as_ref().map_or_else(|| listener.address.to_string(), ToString::to_string);
     let location = EtcdLocation::new(endpoints, prefix, &address, &settings.data);
@@ -58,7 +61,7 @@ pub async fn serve(
         }
     };
     let tls = listener.tls.clone();
-    let reload = Reload::new(flags, config, settings, level, limits, tls, rules, file_check);
+    let reload = Reload::new(flags, config, settings, level, limits, tls, (rules, sealer), file_check);
     let stopped = cluster::serve(&location, &listener, &server, &mut on_role, signals.wait_for_stop(reload)).await;
     match stopped.map_err(|error| start_error(&error))? {
         StopReason::Fenced | StopReason::SteppedDown => unreachable!("a deposed server stands by and does not stop"),

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_seal::wall_ms;
+use leasehold_server::sealing::TokenSealer;
 use leasehold_server::transport::ConnectionLimit;
 use leasehold_server::transport::RateLimit;
 use leasehold_server::transport::tls::{TlsError, TlsHandle, TlsReload};
@@ -29,6 +31,7 @@ pub struct Reload {
     rate_limit: Arc<RateLimit>,
     tls: Option<Arc<TlsHandle>>,
     rules: Option<AccessRulesFile>,
+    sealer: Arc<TokenSealer>,
     /// Time between two looks at the times of files.
     pub file_check: Duration,
 }
@@ -42,11 +45,11 @@ impl Reload {
         level: LogLevelHandle,
         (connection_limit, rate_limit): (Arc<ConnectionLimit>, Arc<RateLimit>),
         tls: Option<Arc<TlsHandle>>,
-        rules: Option<AccessRulesFile>,
+        (rules, sealer): (Option<AccessRulesFile>, Arc<TokenSealer>),
         file_check: u32,
     ) -> Self {
         let file_check = Duration::from_secs(file_check.max(1).into());
-        Self { flags, config, settings, level, connection_limit, rate_limit, tls, rules, file_check }
+        Self { flags, config, settings, level, connection_limit, rate_limit, tls, rules, sealer, file_check }
     }
 
     /// Reloads the configuration file, the certificates and the access file. An invalid file changes nothing.
@@ -55,6 +58,7 @@ impl Reload {
         if let Some(rules) = &mut self.rules {
             rules.reload();
         }
+        self.reload_seal_keys(true);
         match &self.config {
             None => {
                 if self.tls.is_none() && self.rules.is_none() {
@@ -75,12 +79,27 @@ impl Reload {
         if let Some(rules) = &mut self.rules {
             rules.reload_if_changed();
         }
+        self.reload_seal_keys(false);
         let Some(tls) = &self.tls else { return };
         if let Some(result) = tls.reload_if_changed() {
             log_tls(&result);
         }
         for warning in tls.expiry_warnings() {
             tracing::warn!("{warning}");
+        }
+    }
+
+    /// Reads the seal keys again. Keys that cannot be used change nothing.
+    fn reload_seal_keys(&self, requested: bool) {
+        match self.sealer.reload() {
+            Ok(true) => {
+                let ring = self.sealer.ring();
+                let signs = ring.signing_key(wall_ms()).map_or_else(|| "none".to_owned(), |key| key.kid().to_string());
+                tracing::info!(keys = ring.keys().len(), signs, "seal keys reloaded");
+            }
+            Ok(false) if requested => tracing::debug!("seal keys reloaded; nothing changed"),
+            Ok(false) => {}
+            Err(error) => tracing::warn!("seal keys unchanged, because they cannot be loaded: {error}"),
         }
     }
 

@@ -63,6 +63,10 @@ pub struct SettingsArgs {
     /// File that grants rights to identities; without it, callers on this machine may do everything
     #[arg(long, value_name = "FILE")]
     pub access: Option<PathBuf>,
+    /// Directory with the keys of the cluster, mode 0700; servers on etcd have the same files [default: keys in the directory
+    /// of a file journal]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub keys: Option<PathBuf>,
     /// Path of the unix socket, '' for none [default: leasehold.sock in the directory of a file journal]
     #[arg(long, value_name = "PATH")]
     #[serde(deserialize_with = "deserialize_text")]
@@ -166,6 +170,7 @@ impl SettingsArgs {
             client_ca: self.client_ca.or(other.client_ca),
             client_crl: self.client_crl.or(other.client_crl),
             access: self.access.or(other.access),
+            keys: self.keys.or(other.keys),
             socket: self.socket.or(other.socket),
             journal: self.journal.or(other.journal),
             data: self.data.or(other.data),
@@ -242,6 +247,7 @@ impl ServeSettings {
             client_ca: given.client_ca.unwrap_or_default(),
             client_crl: given.client_crl.unwrap_or_default(),
             access: given.access,
+            keys: given.keys,
             socket: given.socket,
         };
         let access = AccessSettings::resolve(access, &journal, &data)?;

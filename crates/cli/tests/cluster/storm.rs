@@ -25,7 +25,10 @@ impl Holders {
     async fn acquire(client: &Client, at: usize) -> Self {
         let holder = format!("holders-{at}");
         let (opened, sender, mut receiver) = client.stream(&holder, TTL, None).await.expect("a session");
-        let resume = SessionResume { session: opened.id(), secret: opened.secret().try_into().expect("32 bytes") };
+        let resume = SessionResume {
+            session: opened.id(),
+            secret: opened.secret().cloned().expect("a new session has a secret"),
+        };
         let mut batch = OutgoingBatch::new(1);
         for sequence in 1..=EACH {
             let name = format!("storm/{at}/{sequence}");

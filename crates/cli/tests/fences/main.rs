@@ -88,7 +88,7 @@ fn fence_id(server: &Server) -> FenceId {
 
 /// Declares a target in the charter of `jobs`.
 async fn declare(server: &Server, name: &str, at: &str, mode: TargetMode) {
-    let target = Target { name: name.into(), at: at.into(), mode: Some(mode) };
+    let target = Target { name: name.into(), at: at.into(), mode: Some(mode), reporter: None };
     let charter = Charter { targets: vec![target], ..Charter::default() };
     client(server).set_charter("jobs", &charter, "agreed").await.expect("a valid charter");
 }

@@ -9,6 +9,7 @@ use leasehold_core::grantor::{Grantor, Output, RecoveredGrantor, TenureOptions};
 use leasehold_core::ids::SessionId;
 use leasehold_core::lease::Validity;
 use leasehold_core::limits::TTL_MAX_DEFAULT;
+use leasehold_core::secret::SessionSecret;
 use leasehold_core::time::{Instant, Now, WallClock};
 use leasehold_core::token::{Cluster, Incarnation, Number};
 use leasehold_wire::v1::request::Operation as Message;
@@ -88,9 +89,9 @@ impl MemoryServer {
     ) -> Result<v1::Welcome, Error> {
         use v1::hello::Session;
         self.last_secret = self.last_secret.wrapping_add(1);
-        let secret = [self.last_secret; 32];
+        let secret = SessionSecret::new([self.last_secret; 32]);
         let (command, new_secret) = match hello {
-            Session::Open(open) => (open.command(secret), Some(secret)),
+            Session::Open(open) => (open.command(secret.digest()), Some(&secret)),
             Session::Resume(resume) => (resume.command().map_err(|refusal| Error::from(&refusal))?, None),
         };
         self.grantor.step(self.now(at), &Input::Request(Request::tagged(0), command));

@@ -16,7 +16,7 @@ use leasehold_core::lease::EndReason;
 use leasehold_core::name::Name;
 use leasehold_core::payload::delivery::{DeliveryAnswer, DeliveryCommand};
 use leasehold_core::time::Instant;
-use leasehold_wire::v1;
+use leasehold_wire::{delivery_resource, v1};
 use tokio::sync::Notify;
 
 use crate::failover::RetrySafety;
@@ -165,8 +165,10 @@ impl MessageQueue {
             return Err(unexpected());
         };
         let received = messages.into_iter().map(|message| {
-            let received = ReceivedMessage::new(&worker, &self.name, issuer, (sent, &reply.session_deadline), message);
-            self.client.servers.observe_token(received.token().parsed());
+            let issued = (issuer, reply.sealed.as_slice());
+            let resource = delivery_resource(&self.name, message.item);
+            let received = ReceivedMessage::new(&worker, &self.name, issued, (sent, &reply.session_deadline), message);
+            self.client.servers.observe_token(received.token(), &resource);
             received
         });
         let received = received.collect();

@@ -11,10 +11,10 @@ use leasehold_core::lease::{Access, EndReason};
 use leasehold_core::limits::WAIT_MAX;
 use leasehold_core::name::{Name, resource_hash};
 use leasehold_core::refusal::Refusal;
-use leasehold_core::token::{Token, TokenError};
+use leasehold_core::token::TokenError;
 
 use crate::lock_builder::{millis, millis_within};
-use crate::{Client, Error, FencingToken, HeldLease};
+use crate::{Client, Error, FencingToken, HeldLease, LeaseSecret};
 
 /// Default ttl.
 const TTL: Duration = Duration::from_secs(60);
@@ -39,6 +39,7 @@ pub struct Reservation {
     client: Client,
     resource: String,
     token: FencingToken,
+    secret: Option<LeaseSecret>,
 }
 
 /// State of a reservation.
@@ -67,11 +68,11 @@ impl Client {
         let resource = resource.into();
         Name::parse(&resource)?;
         let invalid = |error: TokenError| Error::from(&Refusal::Token(error));
-        let token = Token::parse(token).map_err(invalid)?;
-        if token.resource != resource_hash(&resource) {
+        let token = FencingToken::parse(token).map_err(invalid)?;
+        if token.parsed().resource != resource_hash(&resource) {
             return Err(invalid(TokenError::Resource));
         }
-        Ok(Reservation { client: self.clone(), resource, token: FencingToken::new(token) })
+        Ok(Reservation { client: self.clone(), resource, token, secret: None })
     }
 }
 
@@ -113,8 +114,14 @@ impl ReservationBuilder {
             ttl_ms: Some(millis(self.ttl)),
             options: AcquireOptions { wait_ms, metadata: &self.metadata, ..AcquireOptions::DEFAULT },
         };
-        let token = FencingToken::new(self.client.acquire(&acquire).await?.token());
-        Ok(Reservation { client: self.client.clone(), resource: self.resource.clone(), token })
+        let granted = self.client.acquire(&acquire).await?;
+        let (token, secret) = (granted.token(), granted.secret().cloned());
+        let reservation =
+            Reservation { client: self.client.clone(), resource: self.resource.clone(), token, secret: None };
+        Ok(match secret {
+            Some(secret) => reservation.with_secret(secret),
+            None => reservation,
+        })
     }
 }
 
@@ -124,10 +131,24 @@ impl Reservation {
         &self.resource
     }
 
-    /// The token, whose text identifies the reservation in other processes. It confirms and cancels, so store it like a secret. A
-    /// fence accepts no write with it.
+    /// The token, whose text identifies the reservation in other processes. Without access rules at the server it confirms and
+    /// cancels, so store it like a secret. A fence accepts no write with it.
     pub const fn token(&self) -> FencingToken {
         self.token
+    }
+
+    /// The secret that, together with the identity, confirms and cancels at a server with access rules. Give it to another process
+    /// with the token.
+    pub const fn secret(&self) -> Option<&LeaseSecret> {
+        self.secret.as_ref()
+    }
+
+    /// Presents the secret of a reservation that was made elsewhere.
+    #[must_use]
+    pub fn with_secret(mut self, secret: LeaseSecret) -> Self {
+        self.client = self.client.with_lease_secret(&secret);
+        self.secret = Some(secret);
+        self
     }
 
     /// Confirms the reservation: its units stay in use until an operator changes the capacity. A reservation that has ended is
@@ -172,7 +193,7 @@ impl Reservation {
     }
 
     fn held(&self) -> HeldLease<'_> {
-        HeldLease::new(&self.resource, self.token.parsed())
+        HeldLease::new(&self.resource, self.token)
     }
 }
 

@@ -155,10 +155,11 @@ impl WorkerState {
             scope: grant.scope,
             number: grant.number,
         };
+        let token = self.with_seal(token);
         let clock_drift = self.settings.clock_drift;
         let overlap = grant.overlaps_ms.map(|drain_ms| Overlap { received: now, drain_ms, clock_drift });
         let view = LocalLeaseView {
-            token: FencingToken::new(token),
+            token,
             deadline: renewal.deadline(),
             fixed_end: renewal.fixed_end(),
             working: renewal.may_act(now),
@@ -169,14 +170,32 @@ impl WorkerState {
             version: 0,
         };
         let (index, serial) = self.leases.next_index();
+        self.servers.observe_token(token, &resource);
         let lease = LeaseShared::new(resource, grant.lease, index, session.deadline.clone(), view);
         let entry = LeaseTable::new_entry(Arc::new(lease), renewal, timing, grant.drain_ms, serial);
         let claim_from = overlap.map(|overlap| overlap.succession().claim_from());
         let rotates = grant.rotates;
         self.leases
             .insert(index, LeaseEntry { actor, rotates, claim_from, pending_grant: Some(pending_grant), ..entry });
-        self.servers.observe_token(token);
         index
+    }
+
+    /// A token with the sealed text that arrived with it, or with its plain text if the server does not seal.
+    pub(super) fn with_seal(&self, token: Token) -> FencingToken {
+        let sealed = self.sealed_texts.iter().find(|sealed| sealed.parsed() == token);
+        sealed.copied().unwrap_or_else(|| FencingToken::new(token))
+    }
+
+    /// Gives a lease whose token was raised the sealed text that arrived with the reply.
+    pub(super) fn take_raised_text(&mut self, index: u32, serial: u32) {
+        let Some(entry) = self.leases.get_mut(index).filter(|entry| entry.serial == serial) else { return };
+        let held = entry.lease.token().parsed();
+        let raised = Token { number: entry.renewal.token(), ..held };
+        if let Some(sealed) = self.sealed_texts.iter().copied().find(|sealed| sealed.parsed() == raised) {
+            entry.lease.update(|view| view.token = sealed);
+            let resource = entry.lease.resource.clone();
+            self.servers.observe_token(sealed, &resource);
+        }
     }
 
     /// Hands a lease to its caller as soon as it may act. If the client is gone, releases it.

@@ -10,6 +10,7 @@ use leasehold_wire::v1::request::Operation as Message;
 
 use super::WorkerHandle;
 use super::lease_shared::SessionDeadline;
+use crate::FencingToken;
 
 /// Receives the events of the session on the worker's thread. It must not block.
 pub(crate) trait SessionListener: fmt::Debug + Send + Sync {
@@ -26,6 +27,8 @@ pub(crate) struct SessionReply {
     pub(crate) issuer: TokenIssuer,
     /// Deadline of the session: what the reply grants ends with it.
     pub(crate) session_deadline: Arc<SessionDeadline>,
+    /// Sealed texts of the tokens in the reply.
+    pub(crate) sealed: Vec<FencingToken>,
     /// Returns what the reply grants if the caller does not use it.
     pub(crate) compensation: CompensateOnDrop,
 }

@@ -149,6 +149,7 @@ impl WorkerState {
             }
             RequestPurpose::LeaseCall { slot, index, serial } => {
                 self.apply_call_reply(now, sent, index, serial, &request.message, &answer);
+                self.take_raised_text(index, serial);
                 self.release_raised(now, index, serial, &request.message, &answer);
                 match self.with_newest_token(index, serial, request.message, &answer) {
                     Some(message) => {
@@ -165,7 +166,9 @@ impl WorkerState {
                 send_answer(reply, answer);
             }
             RequestPurpose::Renew(renewal) => {
+                let (index, serial) = (renewal.index, renewal.serial);
                 self.handle_single_renewal(now, renewal, &answer);
+                self.take_raised_text(index, serial);
                 self.release_raised(now, renewal.index, renewal.serial, &request.message, &answer);
             }
             RequestPurpose::RenewSession(attempt, held) => {

@@ -36,7 +36,9 @@ impl WorkerState {
                 self.session.as_ref().ok_or_else(|| Error::invalid_reply("an answer outside of a session"))?;
             let compensation = CompensateOnDrop::new(worker, compensation(request, &answer));
             let (session_deadline, issuer) = (session.deadline.clone(), session.issuer);
-            Ok(Response::Session(Box::new(SessionReply { answer, sent, issuer, session_deadline, compensation })))
+            let sealed = self.sealed_texts.clone();
+            let reply = SessionReply { answer, sent, issuer, session_deadline, sealed, compensation };
+            Ok(Response::Session(Box::new(reply)))
         });
         slot.reply.send(reply);
     }

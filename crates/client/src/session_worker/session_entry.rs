@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use leasehold_core::holder::Renewal;
 use leasehold_core::ids::SessionId;
+use leasehold_core::secret::SessionSecret;
 use leasehold_core::time::Instant;
 use leasehold_wire::TokenIssuer;
 
@@ -12,7 +13,7 @@ use super::lease_shared::SessionDeadline;
 /// The open session. It is renewed by the same rules as a lease, under a token number without meaning.
 pub(super) struct ClientSession {
     pub id: SessionId,
-    pub secret: [u8; 32],
+    pub secret: SessionSecret,
     pub issuer: TokenIssuer,
     pub deadline: Arc<SessionDeadline>,
     pub renewal: Renewal,

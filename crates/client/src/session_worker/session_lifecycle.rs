@@ -29,7 +29,7 @@ const LEASES_PER_LIST: usize = MAX_REQUEST_BYTES / 8 - 1_024;
 impl WorkerState {
     /// Id and secret to resume the session with.
     pub(super) fn session_resume(&self) -> Option<SessionResume> {
-        self.session.as_ref().map(|session| SessionResume { session: session.id, secret: session.secret })
+        self.session.as_ref().map(|session| SessionResume { session: session.id, secret: session.secret.clone() })
     }
 
     /// Whether there is no session, or none that can carry a lease any more.
@@ -66,7 +66,7 @@ impl WorkerState {
             session.due = now;
         } else {
             let secret =
-                opened.secret().try_into().map_err(|_| Error::invalid_reply("a session without its secret"))?;
+                opened.secret().cloned().ok_or_else(|| Error::invalid_reply("a session without its secret"))?;
             let deadline = Arc::new(SessionDeadline::default());
             let (id, issuer) = (opened.id(), opened.issuer()?);
             self.session = Some(ClientSession { id, secret, issuer, deadline, renewal, due: now });

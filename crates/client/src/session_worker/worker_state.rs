@@ -20,10 +20,10 @@ use super::job_queue::Job;
 use super::lease_table::{LeaseTable, LeaseTransition};
 use super::request_table::{LeaseRenewal, RequestPurpose, RequestTable, UnansweredRequest};
 use super::session_entry::ClientSession;
-use crate::Error;
 use crate::metrics_hook::MetricsSink;
 use crate::server_pool::ServerPool;
 use crate::session_stream::{IncomingBatch, OutgoingBatch, RenewalResults, SessionResume};
+use crate::{Error, FencingToken};
 
 /// How often timed-out requests are swept, in milliseconds.
 const SWEEP_EVERY: u64 = 250;
@@ -72,6 +72,8 @@ pub(super) struct WorkerState {
     /// The client is closing: the session is closed, and the thread ends at this time at the latest.
     pub closing: Option<Instant>,
     pub finished: bool,
+    /// Sealed texts of the tokens in the batch that is handled now.
+    pub sealed_texts: Vec<FencingToken>,
 }
 
 /// However the thread ends, no work continues without it.
@@ -107,6 +109,7 @@ impl WorkerState {
             failures: 0,
             closing: None,
             finished: false,
+            sealed_texts: Vec::new(),
         }
     }
 
@@ -212,12 +215,14 @@ impl WorkerState {
 
     pub(super) fn handle_incoming(&mut self, now: Instant, incoming: IncomingBatch) {
         self.jitter.next_round();
+        self.sealed_texts = incoming.sealed;
         for results in incoming.renewals {
             self.handle_renewals(now, results);
         }
         for (sequence, answer) in incoming.replies {
             self.handle_reply(now, sequence, answer);
         }
+        self.sealed_texts.clear();
         for event in incoming.events {
             self.handle_event(now, event);
         }

@@ -102,6 +102,14 @@ impl Action {
 /// Why a caller may not act on what another identity was given.
 pub const NOT_OWNER: &str = "it belongs to another identity; only the identity that was granted it may do this";
 
+/// Why a caller with the right identity may not act on a lease, a receipt or a cached key.
+pub const NO_LEASE_PROOF: &str = "the lease's secret is missing or wrong; present the secret of its grant with the resource's \
+                                  name, or use the session that holds it";
+
+/// Why a caller with the right identity may not act in a session.
+pub const NO_SESSION_PROOF: &str =
+    "the session's secret is missing or wrong; present the secret from its opening, or resume the session on a stream";
+
 // A lease whose owner may renew it may also be checked by its owner: one cached check serves both.
 const _: () = {
     let mut at = 0;
@@ -173,6 +181,7 @@ actions! {
     Usage "usage" WholeCluster [N Y Y N N Y],
     Status "status" AnyGrant [Y Y Y Y Y Y],
     Cluster "cluster" AnyGrant [Y Y Y Y Y Y],
+    Keys "keys" AnyGrant [Y Y Y Y Y Y],
     Watch "watch" Results [Y Y Y N N Y],
     Charters "charters" Results [Y Y Y Y N Y],
     Coverage "coverage" Names [N Y Y Y N Y],

@@ -9,7 +9,7 @@ mod read_scope;
 mod rights;
 mod role;
 
-pub use action::{Action, ActionScope, NOT_OWNER, Permission};
+pub use action::{Action, ActionScope, NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_OWNER, Permission};
 pub(crate) use owner::{decode_owner, recorded_owner};
 pub use read_scope::ReadScope;
 pub use rights::{AccessGrant, Caller, LOCAL_PRINCIPAL, Rights};

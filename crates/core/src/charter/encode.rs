@@ -9,6 +9,9 @@ use crate::lease::Validity;
 use crate::limits;
 
 const VERSION: u8 = 1;
+/// Like version 1, and each target ends with its reporter. Written only if a target has one, so that every charter keeps exactly one
+/// encoding.
+const VERSION_REPORTERS: u8 = 2;
 /// The code of a missing answer; a choice is stored as its own code plus one.
 const UNANSWERED: u8 = 0;
 
@@ -30,7 +33,8 @@ impl Charter {
 
     /// Appends the encoded charter.
     pub fn write(&self, out: &mut impl Write) {
-        out.u8(VERSION);
+        let reporters = self.targets.iter().any(|target| target.reporter.is_some());
+        out.u8(if reporters { VERSION_REPORTERS } else { VERSION });
         maybe_choice(out, self.payload.map(Payload::code));
         maybe_choice(out, self.validity.map(validity_code));
         maybe_text(out, self.observer.as_deref());
@@ -42,6 +46,9 @@ impl Charter {
         out.num(self.targets.len() as u64);
         for target in &self.targets {
             write_target(target, out);
+            if reporters {
+                maybe_text(out, target.reporter.as_deref());
+            }
         }
         match self.renewal {
             None => out.u8(UNANSWERED),
@@ -82,9 +89,11 @@ impl Charter {
     /// Decodes a charter from the front of the input. Bounds its allocations; [`Charter::validate`] checks the terms.
     pub fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let start = from.position();
-        if from.u8()? != VERSION {
-            return Err(from.wrong("a charter of an unknown version"));
-        }
+        let reporters = match from.u8()? {
+            VERSION => false,
+            VERSION_REPORTERS => true,
+            _ => return Err(from.wrong("a charter of an unknown version")),
+        };
         // The order of the fields here is the order of the bytes.
         let charter = Self {
             payload: read_maybe_choice(from, Payload::ALL)?,
@@ -92,7 +101,7 @@ impl Charter {
             observer: read_maybe_text(from)?,
             price_of_failure: read_maybe_text(from)?,
             authority: list(from, limits::CHARTER_AUTHORITY, |from| text(from, limits::CHARTER_TEXT_BYTES))?,
-            targets: list(from, limits::CHARTER_TARGETS, read_target)?,
+            targets: list(from, limits::CHARTER_TARGETS, |from| read_target(from, reporters))?,
             renewal: match from.u8()? {
                 UNANSWERED => None,
                 1 => Some(RenewalProof::Pulse),
@@ -165,7 +174,7 @@ fn write_target(target: &Target, out: &mut impl Write) {
     }
 }
 
-fn read_target(from: &mut Reader<'_>) -> Result<Target, DecodeError> {
+fn read_target(from: &mut Reader<'_>, reporters: bool) -> Result<Target, DecodeError> {
     Ok(Target {
         name: text(from, limits::TARGET_NAME_BYTES)?,
         at: text(from, limits::CHARTER_TEXT_BYTES)?,
@@ -178,6 +187,7 @@ fn read_target(from: &mut Reader<'_>) -> Result<Target, DecodeError> {
             5 => Some(TargetMode::None { comment: read_maybe_text(from)? }),
             _ => return Err(from.wrong("no such mode")),
         },
+        reporter: if reporters { read_maybe_text(from)? } else { None },
     })
 }
 

@@ -9,7 +9,7 @@ use crate::limits;
 pub(crate) type CharterEdit = fn(&mut Charter);
 
 pub(crate) fn target(name: &str, mode: Option<TargetMode>) -> Target {
-    Target { name: name.into(), at: format!("where {name} is kept"), mode }
+    Target { name: name.into(), at: format!("where {name} is kept"), mode, reporter: None }
 }
 
 /// A charter that answers every question without a warning.
@@ -53,7 +53,8 @@ fn mode() -> impl Strategy<Value = TargetMode> {
 }
 
 fn one_target() -> impl Strategy<Value = Target> {
-    ("[a-z]{0,12}", text(), prop::option::of(mode())).prop_map(|(name, at, mode)| Target { name, at, mode })
+    ("[a-z]{0,12}", text(), prop::option::of(mode()), prop::option::of("[a-z:/]{1,20}"))
+        .prop_map(|(name, at, mode, reporter)| Target { name, at, mode, reporter })
 }
 
 fn answers() -> impl Strategy<Value = Charter> {

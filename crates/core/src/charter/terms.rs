@@ -197,6 +197,8 @@ pub struct Target {
     pub at: String,
     /// How it handles a stale token; `None` if not declared.
     pub mode: Option<TargetMode>,
+    /// The identity whose reports about this target are evidence of a rollback (A9); `None` if there is none.
+    pub reporter: Option<String>,
 }
 
 /// How a target handles a stale token.

@@ -148,6 +148,11 @@ impl Target {
             "targets.at",
             "must not contain a password; charters are stored and displayed",
         )?;
+        if let Some(reporter) = &self.reporter {
+            text(reporter, limits::CHARTER_TEXT_BYTES, "targets.reporter", TEXT_LONG)?;
+            let plain = !reporter.chars().any(|c| c.is_control() || c.is_whitespace() || is_invisible(c));
+            ensure(plain, "targets.reporter", "an identity, for example spiffe://example/fences/ledger")?;
+        }
         match &self.mode {
             Some(TargetMode::BoundedPause { assumed_ms, blast_radius }) => {
                 let possible = (1..=limits::HOLD_MAX).contains(assumed_ms);

@@ -133,6 +133,7 @@ mod tests {
             name: (*name).into(),
             at: format!("sqlite:/var/{name}"),
             mode: mode.clone(),
+            reporter: None,
         };
         Charter { targets: targets.iter().map(target).collect(), ..Charter::default() }
     }

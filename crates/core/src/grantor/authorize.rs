@@ -4,7 +4,8 @@
 //! the request presents counts as evidence of a rollback; then the subject is looked up. A holder whose session or lease was lost in
 //! a rollback passes the first half, so that its token is seen. What a request names by id is judged by the resource that it belongs to, at this moment. What the caller may not see is answered
 //! like what does not exist, before any other field of the request is looked at (A5). Only the identity that was granted something
-//! acts on it (A6). A caller without restrictions passes; its requests are not checked.
+//! acts on it, and it proves that it was: by the session's stream, or by the secret of the session or the lease (A6). A caller
+//! without restrictions passes; its requests are not checked.
 
 #![deny(clippy::wildcard_enum_match_arm, reason = "a new command must say which action it is")]
 
@@ -12,15 +13,17 @@ use super::Grantor;
 use super::payloads::{key_of, queue_of};
 use super::table::actors::SessionEntry;
 use super::table::lease::{NONE, StoredLease};
-use crate::access::{Action, Caller, LOCAL_PRINCIPAL, NOT_OWNER, Permission};
-use crate::command::{Command, LeaseRef, LeaseSelector, Renew, Request};
+use crate::access::{Action, Caller, LOCAL_PRINCIPAL, NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_OWNER, Permission};
+use crate::command::{Command, LeaseRef, LeaseSelector, Proof, Renew, Request};
 use crate::coverage::FenceReport;
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::Access;
 use crate::mutants::{self, Mutant};
+use crate::payload::PayloadOwner;
 use crate::payload::cache::CacheCommand;
 use crate::payload::delivery::DeliveryCommand;
 use crate::refusal::{NotCurrent, Refusal, RefusalSubject};
+use crate::secret::SecretDigest;
 use crate::token::Number;
 
 /// A request that the access rules refused.
@@ -81,7 +84,8 @@ impl Grantor {
 
     fn access_check<'a>(&'a mut self, request: &'a Request<'_>, command: &'a Command<'_>) -> AccessCheck<'a> {
         let me = self.table.owners.resolve(request.caller.principal);
-        AccessCheck { grantor: self, caller: &request.caller, me, action: action(command), subject: subject(command) }
+        let (caller, proof) = (&request.caller, &request.proof);
+        AccessCheck { grantor: self, caller, proof, me, action: action(command), subject: subject(command) }
     }
 
     fn count_denial(
@@ -109,10 +113,15 @@ impl Grantor {
             return true;
         }
         let Some(me) = self.table.owners.resolve(request.caller.principal) else { return false };
+        // Only over the stream of the session; other proofs take the full check.
+        let Some(stream) = request.proof.stream else { return false };
         let known = match subject {
-            RenewalSubject::Lease(id) => self.table.live(id).map(|lease| (lease.owner, lease.checked)),
+            RenewalSubject::Lease(id) => {
+                let lease = self.table.live(id).filter(|lease| self.table.actors[lease.actor].session == stream.slot);
+                lease.map(|lease| (lease.owner, lease.checked))
+            }
             RenewalSubject::Session(id) => {
-                let session = self.table.sessions.live(id.slot, id.reuse);
+                let session = self.table.sessions.live(id.slot, id.reuse).filter(|_| id == stream);
                 session.map(|session| (session.owner, session.checked))
             }
         };
@@ -169,8 +178,11 @@ enum RenewalSubject {
 #[allow(clippy::wildcard_enum_match_arm, reason = "all other commands take the full check")]
 fn renewal_subject(command: &Command<'_>) -> Option<RenewalSubject> {
     match command {
-        Command::Renew(Renew { lease: LeaseRef { selector: LeaseSelector::Id(id), .. }, .. })
-        | Command::Confirm(LeaseRef { selector: LeaseSelector::Id(id), .. }) => Some(RenewalSubject::Lease(*id)),
+        // The renewal itself compares the session of the stream with the lease's.
+        Command::Renew(Renew { lease: LeaseRef { selector: LeaseSelector::Id(id), session: Some(_), .. }, .. })
+        | Command::Confirm(LeaseRef { selector: LeaseSelector::Id(id), session: Some(_), .. }) => {
+            Some(RenewalSubject::Lease(*id))
+        }
         Command::RenewSession { session, .. } => Some(RenewalSubject::Session(*session)),
         _ => None,
     }
@@ -210,6 +222,7 @@ enum AccessSubject<'a> {
 struct AccessCheck<'a> {
     grantor: &'a Grantor,
     caller: &'a Caller<'a>,
+    proof: &'a Proof,
     /// The number of the caller among the owners, if it was ever given anything.
     me: Option<u32>,
     action: Action,
@@ -274,7 +287,7 @@ impl AccessCheck<'_> {
             },
             AccessSubject::Lease(LeaseRef { selector: LeaseSelector::Resource(name), number, .. }) => {
                 if let Some(lease) = self.leases_on(name).find(|lease| lease.number() == number) {
-                    return self.own(name, lease.owner);
+                    return self.own_lease(name, lease);
                 }
                 if self.hides_end_of(number) {
                     let exists = table.resources.find(name).is_some();
@@ -288,12 +301,14 @@ impl AccessCheck<'_> {
                 None => self.ended_lease(id, None),
             },
             AccessSubject::Leases(LeaseSelector::Resource(name)) => {
-                self.leases_on(name).try_for_each(|lease| self.own(name, lease.owner))
+                self.leases_on(name).try_for_each(|lease| self.own_lease(name, lease))
             }
             AccessSubject::Receipt { queue, item, receipt } => {
-                self.own_payload(queue, table.queues.owner_of(queue, item, receipt))
+                self.own_payload(queue, receipt, table.queues.owner_of(queue, item, receipt))
             }
-            AccessSubject::CacheGrant { key, number } => self.own_payload(key, table.cache.owner_of(key, number)),
+            AccessSubject::CacheGrant { key, number } => {
+                self.own_payload(key, number, table.cache.owner_of(key, number))
+            }
         }
     }
 
@@ -320,34 +335,67 @@ impl AccessCheck<'_> {
         })
     }
 
-    /// Checks that a session is the caller's own. One that does not exist gets the same reply as one of another identity.
+    /// Checks that a session is the caller's own, and that the caller opened or resumed it. One that does not exist gets the same
+    /// reply as one of another identity. One that has ended needs no proof, because there is nothing to act on.
     fn session(&self, id: SessionId) -> Result<(), Refusal> {
         let sessions = &self.grantor.table.sessions;
-        let known = sessions.live(id.slot, id.reuse).or_else(|| sessions.tombstone(id.slot, id.reuse));
-        match known {
+        let live = sessions.live(id.slot, id.reuse);
+        match live.or_else(|| sessions.tombstone(id.slot, id.reuse)) {
             Some(_) if mutants::on(Mutant::SessionIdIsEnough) => Ok(()),
-            Some(session) if Some(session.owner) == self.me => Ok(()),
+            // Resuming compares the secret that the command itself carries (S2).
+            Some(session) if Some(session.owner) == self.me => {
+                if live.is_none() || self.action == Action::ResumeSession || self.proves_session(id) {
+                    Ok(())
+                } else {
+                    Err(Refusal::Denied(NO_SESSION_PROOF))
+                }
+            }
             Some(_) | None => Err(NO_SESSION),
         }
     }
 
-    /// Checks that what another identity was granted is not changed.
-    fn own(&self, name: &str, owner: u32) -> Result<(), Refusal> {
-        let permission = self.caller.rights.permission(self.action, name);
-        if permission == Permission::Own && Some(owner) != self.me && !mutants::on(Mutant::NumberIsEnough) {
-            return Err(Refusal::Denied(NOT_OWNER));
-        }
-        Ok(())
+    /// Whether the request comes over the stream of a live session, or presents its secret.
+    fn proves_session(&self, id: SessionId) -> bool {
+        let Some(session) = self.grantor.table.sessions.live(id.slot, id.reuse) else { return false };
+        let by_stream = self.proof.stream.is_some_and(|stream| stream == id || mutants::on(Mutant::AnyStreamProves));
+        let by_secret = self.proof.session.is_some_and(|digest| {
+            digest == SecretDigest::stored(session.secret) || mutants::on(Mutant::AnySessionSecretProves)
+        });
+        by_stream || by_secret || mutants::on(Mutant::SessionSecretNotRequired)
+    }
+
+    /// Checks that a lease of another identity, or of another process with the same identity, is not changed.
+    fn own_lease(&self, name: &str, lease: &StoredLease) -> Result<(), Refusal> {
+        let table = &self.grantor.table;
+        let session = Some(table.actors[lease.actor].session).filter(|session| *session != NONE);
+        let proven = || self.proves(lease.number(), session.map(|slot| self.grantor.session_id(slot)));
+        self.own(name, Some(lease.owner) == self.me, proven)
     }
 
     /// The same for a receipt or a cache grant, if it exists.
-    fn own_payload(&self, name: &str, owner: Option<Option<&str>>) -> Result<(), Refusal> {
-        let permission = self.caller.rights.permission(self.action, name);
-        let others = owner.is_some_and(|owner| owner.unwrap_or(LOCAL_PRINCIPAL) != self.caller.principal);
-        if permission == Permission::Own && others && !mutants::on(Mutant::NumberIsEnough) {
-            return Err(Refusal::Denied(NOT_OWNER));
+    fn own_payload(&self, name: &str, number: Number, owner: Option<PayloadOwner<'_>>) -> Result<(), Refusal> {
+        let Some(PayloadOwner { identity, session }) = owner else { return Ok(()) };
+        let mine = identity.unwrap_or(LOCAL_PRINCIPAL) == self.caller.principal;
+        self.own(name, mine, || self.proves(number, session))
+    }
+
+    fn own(&self, name: &str, mine: bool, proven: impl Fn() -> bool) -> Result<(), Refusal> {
+        if self.caller.rights.permission(self.action, name) != Permission::Own || mutants::on(Mutant::NumberIsEnough) {
+            return Ok(());
         }
-        Ok(())
+        match mine {
+            false => Err(Refusal::Denied(NOT_OWNER)),
+            true if proven() => Ok(()),
+            true => Err(Refusal::Denied(NO_LEASE_PROOF)),
+        }
+    }
+
+    /// Whether the request proves that it comes from whom a number was granted to: by the secret of the grant, or by the session that
+    /// carries it.
+    fn proves(&self, number: Number, session: Option<SessionId>) -> bool {
+        let by_secret =
+            self.proof.lease.is_some_and(|proven| proven == number || mutants::on(Mutant::AnyLeaseSecretProves));
+        by_secret || session.is_some_and(|id| self.proves_session(id)) || mutants::on(Mutant::LeaseSecretNotRequired)
     }
 
     /// Checks a lease by the resource that it is of.
@@ -357,7 +405,7 @@ impl AccessCheck<'_> {
         }
         let name = self.grantor.table.resources.name(lease.resource);
         self.name(name, Some(NO_LEASE))?;
-        self.own(name, lease.owner)
+        self.own_lease(name, lease)
     }
 
     /// Checks an id without a live lease: the end of a lease is reported to its owner, and to a caller that sees its resource.

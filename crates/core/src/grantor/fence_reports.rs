@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use super::Grantor;
 use super::operator::check_comment;
+use super::rollback_detection::counts_from_anyone;
 use super::table::lease::NONE;
-use crate::command::{Answer, SessionEvent};
+use crate::command::{Answer, Request, SessionEvent};
 use crate::coverage::{
     CheckCounts, CoverageRecord, CoverageTable, FenceReport, TargetView, Zombie, check_target, target_views,
 };
@@ -19,7 +20,15 @@ use crate::token::{Cluster, Number, TokenError};
 
 impl Grantor {
     /// Accepts a batch of reports completely or not at all. Records only news: a target, its mode, a zombie.
-    pub(super) fn report(&mut self, cluster: Cluster, reports: &[FenceReport<'_>]) -> Result<Answer, Refusal> {
+    ///
+    /// What a report says about numbers is evidence of a rollback only from the reporter that the charter of the target names
+    /// (A9). Another identity may not report for such a target; for a target without a reporter it may, without that effect.
+    pub(super) fn report(
+        &mut self,
+        request: &Request<'_>,
+        cluster: Cluster,
+        reports: &[FenceReport<'_>],
+    ) -> Result<Answer, Refusal> {
         // Numbers of another cluster's fences mean nothing here (T6).
         if self.table.identity.is_none_or(|identity| identity.cluster != cluster) {
             return Err(Refusal::Token(TokenError::WrongCluster));
@@ -29,23 +38,43 @@ impl Grantor {
             return Err(Refusal::Exhausted { limit: Limit::Reports, max, got });
         }
         reports.iter().try_for_each(check)?;
+        let trusted: Vec<bool> =
+            reports.iter().map(|report| self.is_named_reporter(request, report)).collect::<Result<_, _>>()?;
         let target_slot =
             |report: &FenceReport<'_>| (report.resource.to_owned(), report.target.to_owned(), report.slot);
         let is_new =
             |report: &&FenceReport<'_>| self.table.coverage.get(report.resource, report.target, report.slot).is_none();
         let new: BTreeSet<_> = reports.iter().filter(is_new).map(target_slot).collect();
         self.table.coverage.check_capacity(new.len())?;
-        let highest = reports.iter().flat_map(|report| [report.highest, report.zombie.map(|zombie| zombie.mark)]);
-        if let Some(highest) = highest.flatten().max() {
-            self.observe_mark(highest)?;
-        }
-        for zombie in reports.iter().filter_map(|report| report.zombie) {
-            self.observe_number(zombie.presented)?;
+        // What is no evidence comes first: it has no effect, and may be refused.
+        for counts in [false, true] {
+            let alike = || reports.iter().zip(&trusted).filter(|(_, trusted)| **trusted == counts).map(|(one, _)| one);
+            let highest = alike().flat_map(|report| [report.highest, report.zombie.map(|zombie| zombie.mark)]);
+            if let Some(highest) = highest.flatten().max() {
+                self.observe_mark(highest, counts)?;
+            }
+            for zombie in alike().filter_map(|report| report.zombie) {
+                self.observe_number(zombie.presented, counts)?;
+            }
         }
         for report in reports {
             self.apply_report(report);
         }
         Ok(Answer::Done)
+    }
+
+    /// Whether the caller is the reporter that the charter of a target names, so that its numbers are evidence.
+    fn is_named_reporter(&self, request: &Request<'_>, report: &FenceReport<'_>) -> Result<bool, Refusal> {
+        if counts_from_anyone(request) {
+            return Ok(true);
+        }
+        let charter = self.table.charter(report.resource);
+        let target = charter.and_then(|charter| charter.targets.iter().find(|target| target.name == report.target));
+        match target.and_then(|target| target.reporter.as_deref()) {
+            Some(reporter) if reporter == request.caller.principal => Ok(true),
+            Some(_) => Err(Refusal::Denied(OTHER_REPORTER)),
+            None => Ok(false),
+        }
     }
 
     fn apply_report(&mut self, report: &FenceReport<'_>) {
@@ -131,6 +160,9 @@ impl Grantor {
         self.check_counts.values().flat_map(|slots| slots.values()).map(|counted| counted.checks).sum()
     }
 }
+
+const OTHER_REPORTER: &str =
+    "the charter names another identity as the reporter of this target; report with that identity";
 
 fn check(report: &FenceReport<'_>) -> Result<(), Refusal> {
     Name::parse(report.resource)?;

@@ -10,6 +10,7 @@ use crate::mutants::{self, Mutant};
 use crate::name::Name;
 use crate::record::Record;
 use crate::refusal::{NotCurrent, Refusal, RefusalSubject};
+use crate::token::Number;
 
 impl Grantor {
     /// The slot of a lease that the caller holds and that has not ended. A lease past its deadline ends here, and the end
@@ -54,13 +55,18 @@ impl Grantor {
         let Some(resource) = self.table.resources.find(name.as_str()) else {
             return Err(self.ended_or(lease_ref, NotCurrent::Unknown));
         };
-        let sole = self.table.resources.sole(resource);
-        let state = self.table.resources.state(resource).map_or(&[][..], |state| &state.leases);
-        let mut leases = state.iter().copied().chain((sole != NONE).then_some(sole));
-        match leases.find(|slot| self.table.lease(*slot).number() == lease_ref.number) {
+        match self.slot_by_number(resource, lease_ref.number) {
             Some(slot) => Ok(slot),
             None => Err(self.ended_or(lease_ref, NotCurrent::Superseded)),
         }
+    }
+
+    /// The slot of the live lease on a resource with this number.
+    pub(super) fn slot_by_number(&self, resource: u32, number: Number) -> Option<u32> {
+        let sole = self.table.resources.sole(resource);
+        let state = self.table.resources.state(resource).map_or(&[][..], |state| &state.leases);
+        let mut leases = state.iter().copied().chain((sole != NONE).then_some(sole));
+        leases.find(|slot| self.table.lease(*slot).number() == number)
     }
 
     /// The end reason of the lease with this token if it is still known, or else the given answer.

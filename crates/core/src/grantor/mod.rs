@@ -36,6 +36,7 @@ pub use query_budget::QueryBudget;
 pub use recovery::{
     ChangeSink, CorruptionError, JournalInfo, OpenTenureError, RecoveredGrantor, RestoreSpec, TenureOptions, recover,
 };
+pub use rollback_detection::RollbackEvidence;
 pub use table::Deadlock;
 pub use table::ended::{EndedLease, Usage};
 pub use view::{LeaseView, ResourceView, SessionView, Status, WaiterView};
@@ -77,7 +78,7 @@ pub struct Grantor {
     watched: bool,
     /// Whether waiters were offered resources after the end of a quarantine.
     quarantine_seen: bool,
-    rollback_proofs: u64,
+    rollback_evidence: RollbackEvidence,
     /// Check counts of fences in this tenure. They are not recorded, because a check must not cost a commit.
     check_counts: std::collections::BTreeMap<Box<str>, std::collections::BTreeMap<TargetSlot, CheckCounts>>,
     /// Consumers that wait for messages.
@@ -207,10 +208,10 @@ impl Grantor {
     /// Checks the caller before the request has any effect (A4), then decides.
     fn check_and_decide(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
         if mutants::on(Mutant::PresentedBeforeCheck) {
-            self.observe_tokens(request)?;
+            self.observe_tokens(request, command)?;
         }
         let authorization = self.authorize(request, command)?;
-        self.observe_tokens(request)?;
+        self.observe_tokens(request, command)?;
         self.authorize_subject(authorization, request, command)?;
         self.settle_priorities(limits::EDGES_PER_STEP);
         self.decide(request, command)
@@ -279,7 +280,7 @@ impl Grantor {
             Command::Cache(command) => self.cache_command(&request.caller, command),
             Command::SetCharter { prefix, charter, comment } => self.set_charter(prefix, charter, comment),
             Command::RemoveCharter { prefix, comment } => self.remove_charter(prefix, comment),
-            Command::Report { cluster, reports } => self.report(*cluster, reports),
+            Command::Report { cluster, reports } => self.report(request, *cluster, reports),
             Command::ForgetTarget { resource, target, comment } => self.forget_target(resource, target, comment),
             Command::WaiveQuarantine { comment } => self.waive_quarantine(comment),
             Command::SetMaxTtl { max_ttl_ms, comment } => self.set_max_ttl(*max_ttl_ms, comment),

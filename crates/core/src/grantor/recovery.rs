@@ -331,7 +331,7 @@ impl Grantor {
             only_endings: false,
             watched: true,
             quarantine_seen: false,
-            rollback_proofs: 0,
+            rollback_evidence: super::RollbackEvidence::default(),
             check_counts: Default::default(),
             idle: Default::default(),
             scratch: Default::default(),

@@ -1,58 +1,82 @@
-//! Rollback detection: a presented token that this journal never issued proves that the state was rolled back (T9).
+//! Rollback detection: a presented token that this journal never issued proves that the state was rolled back (T9). Where access is
+//! restricted, only a proven token does (A9).
 
 use super::Grantor;
-use crate::command::{Request, SessionEvent};
+use crate::command::{Command, Request, SessionEvent};
 use crate::mutants::{self, Mutant};
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::token::{Number, Token, next_number, plausible};
 
 impl Grantor {
-    /// Processes the tokens that a request presents.
-    pub(super) fn observe_tokens(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
-        request.observed.iter().chain(&request.presented).try_for_each(|token| self.observe_token(token))
+    /// Processes the tokens that a request presents. An unproven one of a restricted caller has no effect; a command whose only
+    /// purpose is to present it is refused.
+    #[inline]
+    pub(super) fn observe_tokens(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<(), Refusal> {
+        // The secret of a lease covers cluster, incarnation, number and name, like a seal.
+        let has_secret = |token: Token| request.proof.lease == Some(token.number);
+        let presented = request.proven.presented || request.presented.is_some_and(has_secret);
+        let tokens = [(request.observed, request.proven.observed), (request.presented, presented)].into_iter();
+        for (token, proven) in tokens.filter_map(|(token, proven)| Some((token?, proven))) {
+            let counts = proven || counts_from_anyone(request);
+            if !self.observe_token(&token, counts)? && matches!(command, Command::ObserveToken) {
+                return Err(Refusal::Denied(NOT_PROVEN));
+            }
+        }
+        Ok(())
     }
 
     /// Processes a token that a caller presents. One above the counter, or in a gap below it, was issued by a state that is lost:
     /// raise the counter above it, start a quarantine and notify, all recorded before any answer.
-    fn observe_token(&mut self, token: &Token) -> Result<(), Refusal> {
+    fn observe_token(&mut self, token: &Token, counts: bool) -> Result<bool, Refusal> {
         let identity = self.table.identity.expect("a serving grantor has an identity");
         if token.cluster == identity.cluster && token.incarnation == identity.incarnation {
-            self.observe_number(token.number)
+            self.observe_number(token.number, counts)
         } else {
-            Ok(())
+            Ok(true)
         }
     }
 
-    /// Processes the number of a token that was presented to this cluster or to its fences.
-    pub(super) fn observe_number(&mut self, number: Number) -> Result<(), Refusal> {
+    /// Processes the number of a token that was presented to this cluster or to its fences. Returns false if it would prove a
+    /// rollback, but does not count as evidence.
+    pub(super) fn observe_number(&mut self, number: Number, counts: bool) -> Result<bool, Refusal> {
         let suspected = mutants::on(Mutant::IssuedNumberSuspected) && number.get() < self.table.counter;
         if (self.table.gaps.contains(number.get()) || suspected) && !mutants::on(Mutant::RollbackIgnored) {
-            self.roll_back(number);
-            return Ok(());
+            return Ok(self.roll_back(number, counts));
         }
-        self.observe_mark(number)
+        self.observe_mark(number, counts)
     }
 
     /// Processes the mark of a fence. Whichever incarnation issued it, later grants must be above it. An operator may arm a mark in
     /// a gap, so only one above the counter proves a rollback.
-    pub(super) fn observe_mark(&mut self, number: Number) -> Result<(), Refusal> {
+    pub(super) fn observe_mark(&mut self, number: Number, counts: bool) -> Result<bool, Refusal> {
         if number.get() <= self.table.counter || mutants::on(Mutant::RollbackIgnored) {
-            return Ok(());
+            return Ok(true);
         }
         if !plausible(number, self.table.wall) {
             return Err(Refusal::Implausible { presented: number });
         }
-        self.roll_back(number);
-        Ok(())
+        Ok(self.roll_back(number, counts))
     }
 
     /// Number of presented tokens that proved a rollback since the tenure was opened.
     pub fn rollback_proofs(&self) -> u64 {
-        self.rollback_proofs
+        self.rollback_evidence.proofs
     }
 
-    fn roll_back(&mut self, presented: Number) {
+    /// The evidence of a rollback since the tenure was opened.
+    pub fn rollback_evidence(&self) -> RollbackEvidence {
+        self.rollback_evidence
+    }
+
+    /// Records the rollback that `presented` proves. Nothing that anyone could have made up stops the cluster (A9): it is only
+    /// reported.
+    fn roll_back(&mut self, presented: Number, counts: bool) -> bool {
+        self.rollback_evidence.last = Some(presented);
+        if !counts && !mutants::on(Mutant::AnybodyLifts) {
+            self.rollback_evidence.unproven += 1;
+            return false;
+        }
         // The clock may be ahead of the token; the next number must be above both.
         let known = presented.get().max(self.table.counter);
         let counter = next_number(known, self.table.wall).map_or(known, |next| next.get() - 1);
@@ -61,8 +85,29 @@ impl Grantor {
         let length = if waived || mutants::on(Mutant::RollbackNotQuarantined) { 0 } else { self.quarantine_ms() };
         let quarantine = self.now().plus(length);
         self.record(&Record::RolledBack { presented, counter, quarantine });
-        self.rollback_proofs += 1;
+        self.rollback_evidence.proofs += 1;
         self.quarantine_seen = false;
         self.notify(None, SessionEvent::RolledBack { presented });
+        true
     }
 }
+
+/// Presented numbers that this journal never issued, since the tenure was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RollbackEvidence {
+    /// Those that proved a rollback.
+    pub proofs: u64,
+    /// Those that had no effect, because the caller did not prove them (A9).
+    pub unproven: u64,
+    /// The last one of either kind.
+    pub last: Option<Number>,
+}
+
+/// Whether an unproven token of this caller counts: only where access is not restricted, so that anyone may do anything.
+#[inline]
+pub(super) const fn counts_from_anyone(request: &Request<'_>) -> bool {
+    request.caller.rights.is_unrestricted()
+}
+
+const NOT_PROVEN: &str = "the token is no evidence of a rollback, because it is not sealed by a key of this cluster; \
+    present the sealed text together with its resource";

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
-
 use super::Grantor;
 use super::table::actors::Waiter;
 use super::table::lease::NONE;
 use crate::access::{Action, Caller, Permission, Rights, recorded_owner};
-use crate::command::{Answer, HeldDigest, IdRange, OpenSession, Secret, SessionGrant};
+use crate::command::{Answer, HeldDigest, IdRange, OpenSession, SessionGrant};
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::EndReason;
 use crate::limits;
@@ -16,6 +14,7 @@ use crate::mutants::{self, Mutant};
 use crate::name::HolderName;
 use crate::record::{DrainCause, Record, StoredOutcome};
 use crate::refusal::{Limit, Refusal, RefusalSubject};
+use crate::secret::SecretDigest;
 use crate::store::slab::REUSE_MAX;
 use crate::token::{Number, next_number, plausible_max};
 
@@ -30,7 +29,7 @@ impl Grantor {
         }
         let (slot, reuse) = self.table.sessions.next_slot();
         let session = SessionId { slot, reuse: reuse.max(self.reuse_by_clock()) };
-        let secret = digest(open.secret);
+        let secret = open.secret.bytes();
         let waits_only = open.waits_only;
         self.record(&Record::SessionOpened { session, owner, holder, ttl, secret, waits_only });
         Ok(self.session_grant(session, false))
@@ -53,11 +52,10 @@ impl Grantor {
     }
 
     /// Resumes a session with its secret; the name alone does not identify it (S2).
-    pub(super) fn resume_session(&mut self, id: SessionId, secret: Secret) -> Result<Answer, Refusal> {
+    pub(super) fn resume_session(&mut self, id: SessionId, secret: SecretDigest) -> Result<Answer, Refusal> {
         let slot = self.live_session(id)?;
-        let known = self.table.session(slot).secret;
-        let differs = known.iter().zip(digest(secret)).fold(0, |differs, (a, b)| differs | (a ^ b));
-        if differs != 0 && !mutants::on(Mutant::SecretNotCompared) {
+        let known = SecretDigest::stored(self.table.session(slot).secret);
+        if known != secret && !mutants::on(Mutant::SecretNotCompared) {
             return Err(Refusal::Denied("the secret does not match the session; open a new session"));
         }
         self.extend_session(slot);
@@ -197,8 +195,4 @@ impl Grantor {
     pub(super) fn has_session(&self, actor: u32) -> bool {
         self.table.actors[actor].session != NONE
     }
-}
-
-fn digest(secret: Secret) -> [u8; 32] {
-    Sha256::digest(secret.0).into()
 }

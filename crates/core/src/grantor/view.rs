@@ -8,12 +8,14 @@ use super::table::ended::{EndedLease, Usage};
 use super::table::lease::NONE;
 use super::{Deadlock, table};
 use crate::charter::Charter;
+use crate::command::LeaseSelector;
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::{Access, EndReason, LeaseState, Validity};
 use crate::limits::SLOT_STEPS;
+use crate::name::resource_hash;
 use crate::payload::{cache::CacheTable, delivery::QueueTable, state::StateTable};
 use crate::time::GrantorTime;
-use crate::token::{Cluster, Incarnation, Number, TokenScope};
+use crate::token::{Cluster, Incarnation, Number, Token, TokenScope};
 
 /// A held lease. It shows the token number, never the token text that fences accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,6 +206,20 @@ impl Grantor {
     pub fn names_of(&self, id: LeaseId) -> Option<(&str, &str)> {
         let lease = self.table.live(id)?;
         Some((self.table.resources.name(lease.resource), self.table.holder_name(lease.actor)))
+    }
+
+    /// The resource and the token of a live lease, by its id, or by its resource and number.
+    pub fn token_of(&self, selector: LeaseSelector<'_>, number: Number) -> Option<(&str, Token)> {
+        let slot = match selector {
+            LeaseSelector::Id(id) => self.table.live(id).map(|_| id.slot)?,
+            LeaseSelector::Resource(name) => self.slot_by_number(self.table.resources.find(name)?, number)?,
+        };
+        let (lease, identity) = (self.table.lease(slot), self.table.identity?);
+        let resource = self.table.resources.name(lease.resource);
+        let (scope, hash) = (lease.scope(), resource_hash(resource));
+        let (cluster, incarnation) = (identity.cluster, identity.incarnation);
+        let token = Token { cluster, incarnation, resource: hash, scope, number };
+        (lease.number() == number).then_some((resource, token))
     }
 
     /// A resource with all its leases.

@@ -70,6 +70,15 @@ impl TurnContext<'_> {
     }
 }
 
+/// Who was granted a receipt or a cached key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PayloadOwner<'a> {
+    /// The identity; `None` for `local`.
+    pub identity: Option<&'a str>,
+    /// The session that carries it.
+    pub session: Option<SessionId>,
+}
+
 /// The decision about a command. The records are durable before the answer is sent, also for a refusal: a refusal that
 /// reports an expiry must survive a crash too.
 #[derive(Clone, Debug, PartialEq, Eq)]

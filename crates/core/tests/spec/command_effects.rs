@@ -53,7 +53,7 @@ impl Spec {
             Command::OpenSession(open) => self.open_session(open),
             Command::ResumeSession { session, secret } => {
                 let slot = self.live_session(*session)?;
-                if self.sessions[slot as usize].secret != secret.0 {
+                if self.sessions[slot as usize].secret != secret.bytes() {
                     return Err(Refusal::Denied("the secret does not match the session; open a new session"));
                 }
                 self.confirm_session(slot);

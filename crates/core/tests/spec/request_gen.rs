@@ -7,6 +7,7 @@ use leasehold_core::command::{
 use leasehold_core::coverage::{FenceMode, FenceReport, RefusedZombie};
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::{Access, EndReason};
+use leasehold_core::secret::SecretDigest;
 use leasehold_testkit::rng::SplitMix64;
 
 use super::charters::HOLDERS;
@@ -69,7 +70,7 @@ pub fn generate(runner: &Runner, seed: u64) -> Option<(Request<'static>, Command
                 2 => {
                     let known = runner.known_secret(session);
                     let secret = if rng.one_in(3) { [0xee; 32] } else { known };
-                    Command::ResumeSession { session, secret: secret.into() }
+                    Command::ResumeSession { session, secret: SecretDigest::stored(secret) }
                 }
                 3 => Command::RenewSession { session, held: Some(HeldDigest { count: 0, digest: 0 }) },
                 4 => Command::RenewSession { session, held: Some(runner.known_by(session)) },

@@ -185,7 +185,7 @@ impl Runner {
         }
         match &command {
             Command::OpenSession(open) => {
-                self.opening.insert(request.tag, open.secret.0);
+                self.opening.insert(request.tag, open.secret.bytes());
             }
             Command::Acquire(acquire) => {
                 self.acquiring.insert(request.tag, vec![acquire.resource]);
@@ -393,7 +393,7 @@ fn with_id(request: &Request<'_>) -> String {
 fn brief(value: &impl std::fmt::Debug) -> String {
     let text = format!("{value:?}");
     let plain = [
-        "secret: Secret(..), ",
+        "secret: SecretDigest(..), ",
         "SessionId ",
         "LeaseId ",
         ", reuse: 0",

@@ -20,7 +20,7 @@ impl Spec {
             reuse: (self.next_number().max(lost) >> 32).min((1 << 30) - 1) as u32,
             holder: open.holder,
             lifetime: self.lifetime(open.ttl_ms),
-            secret: open.secret.0,
+            secret: open.secret.bytes(),
             waits_only: open.waits_only,
             ended: false,
             stored: std::collections::BTreeMap::new(),

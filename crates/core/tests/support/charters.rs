@@ -52,6 +52,10 @@ fn term(charter: &mut Charter, words: &mut WordReader<'_>) -> Result<(), String>
             charter.ttl_max_ms = Some(words.millis("the longest ttl")?);
         }
         "veto" => charter.at_expiry = AtExpiry::Veto { max_ms: words.millis("the longest veto")? },
+        "reporter" => {
+            let target = charter.targets.last_mut().ok_or("a reporter follows its target")?;
+            target.reporter = Some(words.word("an identity")?.into());
+        }
         "target" => {
             let (name, mode) = (words.word("a target")?, words.word("a target mode")?);
             let mode = match mode {
@@ -61,7 +65,12 @@ fn term(charter: &mut Charter, words: &mut WordReader<'_>) -> Result<(), String>
                 "none" => TargetMode::None { comment: None },
                 other => return Err(format!("{other} is no target mode")),
             };
-            charter.targets.push(Target { name: name.into(), at: "somewhere".into(), mode: Some(mode) });
+            charter.targets.push(Target {
+                name: name.into(),
+                at: "somewhere".into(),
+                mode: Some(mode),
+                reporter: None,
+            });
         }
         "nothing" => {}
         other => return Err(format!("{other} is no term of a charter")),

@@ -83,6 +83,14 @@ impl Labels {
         }
     }
 
+    /// The secret of a session that is known by its id only.
+    pub fn secret_of(&self, session: SessionId) -> Option<[u8; 32]> {
+        self.entities.values().find_map(|entity| match entity {
+            Entity::Session { id, secret } if *id == session => Some(*secret),
+            _ => None,
+        })
+    }
+
     pub fn receipt(&self, label: &str) -> Result<(&str, u64, Number), String> {
         match self.get(label)? {
             Entity::Receipt { queue, item, receipt } => Ok((queue, *item, *receipt)),

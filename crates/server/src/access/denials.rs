@@ -44,6 +44,20 @@ impl DenialLog {
         );
     }
 
+    /// Logs a token that would prove a rollback and had no effect, because the caller did not prove it (A9).
+    pub fn unproven(&self, identity: &Identity, token_number: u64) {
+        let Some(unlogged) = self.admit(&identity.principal, Instant::now()) else { return };
+        tracing::warn!(
+            principal = &*identity.principal,
+            via = identity.via.word(),
+            credential = &*identity.credential,
+            peer = identity.peer_text(),
+            token_number,
+            unlogged,
+            "token ignored: this journal never issued it, and it is not sealed by a key of this cluster; find out who made it"
+        );
+    }
+
     /// The number of denials that were not logged since the last line, if a line is due now.
     fn admit(&self, principal: &str, now: Instant) -> Option<u64> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use leasehold_core::command::{self, Request as CoreRequest};
+use leasehold_core::command;
 use leasehold_core::grantor::Query;
 use leasehold_core::lease::EndReason;
 use leasehold_core::refusal::Refusal;
+use leasehold_core::secret::SessionSecret;
 use leasehold_wire::headers::POSITION;
 use leasehold_wire::v1::leasehold_server::Leasehold;
 use leasehold_wire::v1::request::Operation;
@@ -98,7 +99,7 @@ fn parse_metadata(metadata: &MetadataMap, api: &Api) -> Result<RequestMetadata, 
             }
         }
     };
-    RequestMetadata::parse(&api.issuer, header).map_err(|refusal| problem_to_status(problem(&refusal)))
+    RequestMetadata::parse(api, header).map_err(|refusal| problem_to_status(problem(&refusal)))
 }
 
 /// Counts a decoded request, unless its operation is exempt from the rate limit.
@@ -128,16 +129,15 @@ impl Leasehold for GrpcService {
     }
 
     async fn open_session(&self, request: Request<v1::OpenSession>) -> Result<Response<v1::Welcome>, Status> {
-        let secret = random::bytes();
-        let observed = parse_metadata(request.metadata(), &self.api)?.token_seen;
-        let core_request = CoreRequest { observed, ..CoreRequest::tagged(0) };
-        let body = RequestPayload::Open(request.into_inner(), secret);
+        let secret = SessionSecret::new(random::bytes());
+        let core_request = super::request_with(parse_metadata(request.metadata(), &self.api)?.token_seen);
+        let body = RequestPayload::Open(request.into_inner(), secret.digest());
         let reply = self.api.submit(core_request, body, self.api.caller()).await.map_err(problem_to_status)?;
         self.api.observe(&reply);
         match reply.answer {
             command::Answer::Session(grant) => {
                 let status = self.api.query(0, Query::Status, status_of).await;
-                respond_query(status.map(|(status, position)| (welcome(&grant, Some(secret), &status), position)))
+                respond_query(status.map(|(status, position)| (welcome(&grant, Some(&secret), &status), position)))
             }
             command::Answer::Refused(refusal) => Err(problem_to_status(problem(&refusal))),
             _ => Err(unexpected_answer()),
@@ -273,6 +273,10 @@ impl Leasehold for GrpcService {
 
     async fn cluster(&self, _: Request<v1::ClusterRequest>) -> Result<Response<v1::ClusterView>, Status> {
         respond_query(self.api.cluster().await)
+    }
+
+    async fn keys(&self, _: Request<v1::KeysRequest>) -> Result<Response<v1::SealKeySet>, Status> {
+        respond_query(self.api.seal_keys())
     }
 
     async fn show(&self, request: Request<v1::ShowRequest>) -> Result<Response<v1::ResourceView>, Status> {

@@ -5,23 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
-use leasehold_core::command::{Answer, Request, RequestId};
+use leasehold_core::command::{Answer, Command, Proof, Request, RequestId};
 use leasehold_core::grantor::Query;
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::refusal::Refusal;
-use leasehold_core::token::Token;
-use leasehold_wire::{
-    Code, CommandContext, decode_hello, decode_highest_token, encode_event, problem, problem_to_status, v1, welcome,
-};
+use leasehold_core::secret::SessionSecret;
+use leasehold_wire::{Code, CommandContext, decode_hello, encode_event, problem, problem_to_status, v1, welcome};
 use prost::Message;
 use tonic::{Status, Streaming};
+use zeroize::Zeroize;
 
 use super::Api;
 use super::problems::{no_reply, not_submitted, queue_full};
 use super::queries::status_of;
 use crate::access::StreamAccess;
 use crate::identity::{Identity, current_or_local};
-use crate::request::{DurableReply, Outbox, Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload};
+use crate::request::{DurableReply, Outbox, Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload, SeenToken};
 use crate::request_queue::SubmitError;
 use crate::transport::{ConnectionRate, problem_of_status, rate_limit};
 use crate::{clock, random};
@@ -44,12 +43,16 @@ pub async fn serve(
     };
     let guard = OutboxGuard(Arc::new(Outbox::default()));
     let outbox = &guard.0;
-    let hello = first.hello.take().ok_or_else(hello_missing)?;
+    let mut hello = first.hello.take().ok_or_else(hello_missing)?;
     // A resumed session keeps its leases, so it does not count.
     if let (Some(rate), Some(v1::hello::Session::Open(_))) = (&rate, &hello.session) {
         rate.check().map_err(|problem| problem_to_status(*problem))?;
     }
-    let (welcome, session) = establish(&api, &hello, outbox).await.map_err(problem_to_status)?;
+    let established = establish(&api, &hello, outbox).await;
+    if let Some(v1::hello::Session::Resume(resume)) = &mut hello.session {
+        resume.secret.zeroize();
+    }
+    let (welcome, session) = established.map_err(problem_to_status)?;
     let caller = CommandContext { session: Some(session), issuer: api.issuer };
     let identity = current_or_local();
     let access = StreamAccess::of_session(&api.access, identity.clone());
@@ -77,13 +80,16 @@ async fn establish(
     outbox: &Arc<Outbox>,
 ) -> Result<(v1::Welcome, SessionId), v1::Problem> {
     use v1::hello::Session;
-    let secret = random::bytes();
-    let arrival = decode_hello(hello, secret, &api.issuer)?;
-    let request = Request { observed: arrival.seen, ..Request::tagged(0) };
-    let (body, new_secret) = match hello.session.clone() {
-        Some(Session::Open(open)) => (RequestPayload::Open(open, secret), Some(secret)),
-        Some(Session::Resume(resume)) => (RequestPayload::Resume(resume), None),
-        None => return Err(problem(&Refusal::Invalid { field: "session", reason: "open or resume" })),
+    let secret = SessionSecret::new(random::bytes());
+    let arrival = decode_hello(hello, secret.digest(), &api.issuer)?;
+    let seen = arrival
+        .seen
+        .map(|token| SeenToken { token, proven: api.proves(&hello.highest_token, &hello.highest_token_resource) });
+    let request = super::request_with(seen);
+    let (body, new_secret) = match (&hello.session, &arrival.command) {
+        (Some(Session::Open(open)), _) => (RequestPayload::Open(open.clone(), secret.digest()), Some(&secret)),
+        (_, Command::ResumeSession { session, secret }) => (RequestPayload::Resume(*session, *secret), None),
+        _ => return Err(problem(&Refusal::Invalid { field: "session", reason: "open or resume" })),
     };
     if let Some(wall_ms) = arrival.wall_ms {
         api.metrics.clocks().holder(wall_ms, clock::now().wall.0);
@@ -184,7 +190,7 @@ impl StreamReader {
         if batch.hello.is_some() {
             return Err(Refusal::Invalid { field: "hello", reason: "only in the first message" }.into());
         }
-        let token_seen = decode_highest_token(&batch.highest_token, &self.api.issuer)?;
+        let token_seen = self.api.seen_token(&batch.highest_token, &batch.highest_token_resource)?;
         for renewals in batch.renewals {
             self.submit_renewals(renewals, token_seen).await?;
         }
@@ -222,17 +228,18 @@ impl StreamReader {
         sequence: u64,
         operation: v1::request::Operation,
         lowest: u64,
-        token_seen: Option<Token>,
+        token_seen: Option<SeenToken>,
     ) -> QueuedRequest {
         let session = self.caller.session.expect("a stream has a session");
         let id = RequestId { session, sequence, lowest: lowest.max(1), digest: 0 };
-        let request = leasehold_wire::core_request(0, &operation, Some(id), token_seen, &self.api.issuer);
+        let request = self.api.core_request(&operation, Some(id), token_seen);
+        let request = Request { proof: Proof::of_stream(session), ..request };
         let to = ReplyTo::Stream(self.outbox.clone(), sequence);
         QueuedRequest::new(request, RequestPayload::Operation(Box::new(operation)), self.caller, to)
             .with_identity(self.identity.clone())
     }
 
-    async fn submit_renewals(&self, batch: v1::RenewBatch, seen: Option<Token>) -> Result<(), StreamEnd> {
+    async fn submit_renewals(&self, batch: v1::RenewBatch, seen: Option<SeenToken>) -> Result<(), StreamEnd> {
         if batch.leases.len() != batch.token_numbers.len() || batch.leases.len() > leasehold_wire::MAX_RENEWALS {
             let reason = "one token number for each lease, at most 8192 leases";
             return Err(Refusal::Invalid { field: "renewals", reason }.into());
@@ -324,7 +331,7 @@ const _: () = {
     assert!(BATCH_BYTES + RECEIVE_BYTES + ITEM_BYTES + BATCH_ITEMS * 384 <= leasehold_wire::MAX_RESPONSE_BYTES);
 };
 
-/// Encodes an answer with the tokens of its grants.
+/// Encodes an answer with the tokens and the secrets of its grants.
 pub fn encode_answer(reply: &DurableReply, api: &Api) -> v1::response::Answer {
     api.observe(reply);
     let order: Vec<LeaseId> = match &reply.answer {
@@ -335,5 +342,8 @@ pub fn encode_answer(reply: &DurableReply, api: &Api) -> v1::response::Answer {
         let index = order.iter().position(|other| *other == lease).unwrap_or(0);
         reply.body.resource(index)
     };
-    leasehold_wire::encode_answer(&reply.answer, &api.issuer, resource, reply.body.holder())
+    let mut answer = leasehold_wire::encode_answer(&reply.answer, &api.issuer, resource, reply.body.holder());
+    api.add_secrets(reply, &mut answer);
+    api.sealer.seal_answer(&mut answer, reply, &api.issuer);
+    answer
 }

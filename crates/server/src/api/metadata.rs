@@ -1,24 +1,32 @@
-//! Metadata of a request: the idempotency key and the highest token that the caller has seen.
+//! Metadata of a request: the idempotency key, the highest token that the caller has seen, and secrets.
 
 use leasehold_core::command::RequestId;
 use leasehold_core::refusal::Refusal;
-use leasehold_core::token::Token;
-use leasehold_wire::headers::{IDEMPOTENCY_KEY, IdempotencyKey, TOKEN_SEEN};
-use leasehold_wire::{TokenIssuer, decode_highest_token};
+use leasehold_core::secret::{LeaseSecret, SecretDigest, SessionSecret};
+use leasehold_wire::headers::{
+    IDEMPOTENCY_KEY, IdempotencyKey, LEASE_SECRET, SESSION_SECRET, TOKEN_SEEN, TOKEN_SEEN_RESOURCE, percent_decode,
+};
+
+use super::Api;
+use crate::request::SeenToken;
 
 /// Metadata of a unary request, from HTTP headers or gRPC metadata.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RequestMetadata {
     /// The key that identifies a retry.
     pub key: Option<IdempotencyKey>,
     /// The highest token that the caller has seen.
-    pub token_seen: Option<Token>,
+    pub token_seen: Option<SeenToken>,
+    /// The secret of the lease that the request is about.
+    pub lease_secret: Option<LeaseSecret>,
+    /// The digest of the secret of the session that the request is about.
+    pub session_secret: Option<SecretDigest>,
 }
 
 impl RequestMetadata {
     /// Parses the metadata; `header` returns the value of a header as text, or fails if it is not text.
     pub fn parse<'a>(
-        issuer: &TokenIssuer,
+        api: &Api,
         header: impl Fn(&'static str) -> Result<Option<&'a str>, Refusal>,
     ) -> Result<Self, Refusal> {
         let key = match header(IDEMPOTENCY_KEY)? {
@@ -28,8 +36,30 @@ impl RequestMetadata {
                 reason: "<session>:<sequence>, for example 17.0:42; without a session a retry is not detected",
             })?),
         };
-        let token_seen = decode_highest_token(header(TOKEN_SEEN)?.unwrap_or_default(), issuer)?;
-        Ok(Self { key, token_seen })
+        let resource = header(TOKEN_SEEN_RESOURCE)?.map(|text| {
+            let reason = "must be the name of the token's resource, percent-encoded";
+            percent_decode(text).ok_or(Refusal::Invalid { field: TOKEN_SEEN_RESOURCE, reason })
+        });
+        let resource = resource.transpose()?.unwrap_or_default();
+        let token_seen = api.seen_token(header(TOKEN_SEEN)?.unwrap_or_default(), &resource)?;
+        let lease_secret = match header(LEASE_SECRET)? {
+            None => None,
+            Some(text) => Some(LeaseSecret::parse_hex(text).ok_or(Refusal::Invalid {
+                field: LEASE_SECRET,
+                reason: "must be the 32 hexadecimal digits of the field secret of the grant",
+            })?),
+        };
+        let session_secret = match header(SESSION_SECRET)? {
+            None => None,
+            Some(text) => {
+                let secret = SessionSecret::parse_hex(text).ok_or(Refusal::Invalid {
+                    field: SESSION_SECRET,
+                    reason: "must be the 64 hexadecimal digits of the field secret of the opened session",
+                })?;
+                Some(secret.digest())
+            }
+        };
+        Ok(Self { key, token_seen, lease_secret, session_secret })
     }
 
     /// The id under which the request can be retried.

@@ -11,6 +11,7 @@ mod metadata;
 mod openapi;
 mod operator_log;
 mod problems;
+mod proof;
 mod queries;
 mod query;
 mod router;
@@ -22,19 +23,22 @@ use std::time::{Duration, Instant};
 
 use futures::Stream;
 use leasehold_core::access::{Action, ReadScope};
-use leasehold_core::command::{Answer, Request};
+use leasehold_core::command::{Answer, ProvenTokens, Request, RequestId};
 use leasehold_core::ids::SessionId;
 use leasehold_core::name::Prefix;
+use leasehold_core::refusal::Refusal;
 use leasehold_wire::{Code, CommandContext, TokenIssuer, session_bits, session_id, v1};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
 
 use crate::access::{AccessControl, DenialLog, StreamAccess};
 use crate::cancellation::{CallerState, CancelOnDrop};
+use crate::keys::ServerKeys;
 use crate::metrics::{Metrics, OK};
 use crate::replicated_state::StandbyState;
-use crate::request::{DurableReply, QueuedRequest, ReplyTo, RequestPayload, operation_name};
+use crate::request::{DurableReply, QueuedRequest, ReplyTo, RequestPayload, SeenToken, operation_name};
 use crate::request_queue::RequestQueue;
+use crate::sealing::TokenSealer;
 use crate::snapshotter::SnapshotHandle;
 use crate::status::ServerStatus;
 use crate::watch::{self, ResourceEvent, WatchMessage, Watchers};
@@ -69,6 +73,10 @@ pub struct Api {
     pub access: Arc<AccessControl>,
     /// Log of denials.
     pub denials: Arc<DenialLog>,
+    /// Signs the tokens of replies, and proves those of requests.
+    pub sealer: Arc<TokenSealer>,
+    /// Keys that make and verify secrets.
+    pub keys: Arc<ServerKeys>,
     /// The replicated state that queries read while another server leads.
     pub standby: Option<Arc<StandbyState>>,
 }
@@ -127,17 +135,20 @@ impl Api {
     ) -> Result<(v1::response::Answer, u64), v1::Problem> {
         self.check_step_down(&operation).await?;
         let caller = self.caller();
+        let mut proof = self.proof(&metadata, &operation);
         // A session of the request id may carry the wait, so that a retry finds it; the core decides.
         let wait_session = match unsessioned_wait(&mut operation).filter(|_| metadata.key.is_none()) {
             None => None,
             Some(session) => {
                 let opened = WaitSession::open(self).await?;
                 *session = Some(session_bits(opened.id));
+                proof.session = Some(opened.secret);
                 Some(opened)
             }
         };
         let id = metadata.request_id();
-        let request = leasehold_wire::core_request(0, &operation, id, metadata.token_seen, &self.issuer);
+        let request = self.core_request(&operation, id, metadata.token_seen);
+        let request = Request { proof, ..request };
         let cancellable = session_of_wait(&operation).filter(|_| request.id.is_none() && wait_session.is_none());
         let body = RequestPayload::Operation(Box::new(operation));
         let reply = match cancellable {
@@ -146,6 +157,37 @@ impl Api {
         };
         drop(wait_session);
         Ok((grpc_session::encode_answer(&reply, self), reply.position))
+    }
+
+    /// The highest token that a caller has seen, with the name of its resource; empty text means none.
+    fn seen_token(&self, text: &str, resource: &str) -> Result<Option<SeenToken>, Refusal> {
+        let token = leasehold_wire::decode_highest_token(text, &self.issuer)?;
+        Ok(token.map(|token| SeenToken { token, proven: self.proves(text, resource) }))
+    }
+
+    /// Whether a presented token is sealed by a key of this cluster (A9). Without access rules every token counts, so none is verified.
+    fn proves(&self, text: &str, resource: &str) -> bool {
+        self.access.is_restricted() && self.sealer.proves(text, resource)
+    }
+
+    /// What the core needs besides the command of an operation.
+    fn core_request(
+        &self,
+        operation: &v1::request::Operation,
+        id: Option<RequestId>,
+        seen: Option<SeenToken>,
+    ) -> Request<'static> {
+        let token = seen.map(|seen| seen.token);
+        let request = leasehold_wire::core_request(0, operation, id, token, &self.issuer);
+        let presented = leasehold_wire::presented_token(operation);
+        let presented = presented.is_some_and(|(text, resource)| self.proves(text, resource.unwrap_or_default()));
+        Request { proven: ProvenTokens { observed: seen.is_some_and(|seen| seen.proven), presented }, ..request }
+    }
+
+    /// The public keys that verify the tokens of this cluster.
+    pub fn seal_keys(&self) -> Result<(v1::SealKeySet, u64), v1::Problem> {
+        self.authorize_current(Action::Keys)?;
+        Ok((self.sealer.key_set(), self.metrics.position()))
     }
 
     /// Streams events under a prefix from now on, as far as the current identity may see them at the time of each event (A7). The
@@ -233,6 +275,12 @@ impl Api {
     pub fn caller(&self) -> CommandContext {
         CommandContext { session: None, issuer: self.issuer }
     }
+}
+
+/// A request that carries the highest token that its caller has seen, and nothing else.
+fn request_with(seen: Option<SeenToken>) -> Request<'static> {
+    let proven = ProvenTokens { observed: seen.is_some_and(|seen| seen.proven), presented: false };
+    Request { observed: seen.map(|seen| seen.token), proven, ..Request::tagged(0) }
 }
 
 /// The code of a problem in metrics.

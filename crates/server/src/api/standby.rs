@@ -37,7 +37,7 @@ const QUERY_PATHS: [&str; 9] =
     ["leases", "holders", "waiters", "ended-leases", "deadlocks", "usage", "status", "charters", "coverage"];
 
 /// Paths that every server answers from what it knows of itself.
-const OWN_PATHS: [&str; 5] = ["/v1/cluster", "/v1/openapi.json", "/healthz", "/readyz", "/metrics"];
+const OWN_PATHS: [&str; 6] = ["/v1/cluster", "/v1/keys", "/v1/openapi.json", "/healthz", "/readyz", "/metrics"];
 
 /// Paths that every server answers for anyone.
 const OPEN_PATHS: [&str; 3] = ["/v1/openapi.json", "/healthz", "/readyz"];
@@ -84,7 +84,7 @@ fn rejection(request: &Request<Body>, api: &Api, leader: &watch::Receiver<Option
         return Some(*denied);
     }
     // Every server reports its own role, and the methods that these paths allow.
-    if method == Some("Cluster") || OWN_PATHS.contains(&path) {
+    if matches!(method, Some("Cluster" | "Keys")) || OWN_PATHS.contains(&path) {
         return None;
     }
     let is_query = match (method, rest) {

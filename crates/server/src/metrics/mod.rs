@@ -56,6 +56,7 @@ pub struct Metrics {
     progress_age: Seconds,
     quarantine: Seconds,
     rollback_proofs: Counter,
+    unproven_tokens: Counter,
     full_appends: Counter,
     reserve_only: Gauge,
     token: Gauge<u64, AtomicU64>,
@@ -144,6 +145,7 @@ impl Default for Metrics {
             progress_age: Gauge::default(),
             quarantine: Gauge::default(),
             rollback_proofs: Counter::default(),
+            unproven_tokens: Counter::default(),
             full_appends: Counter::default(),
             reserve_only: Gauge::default(),
             token: Gauge::default(),
@@ -208,6 +210,9 @@ impl Metrics {
         );
         let about = "Presented tokens that this journal never issued: they prove a rollback, or are forged";
         registry.register("rollback_proofs", about, self.rollback_proofs.clone());
+        let about =
+            "Presented tokens that this journal never issued and that had no effect, because they were not proven";
+        registry.register("unproven_tokens", about, self.unproven_tokens.clone());
         registry.register(
             "journal_full_appends",
             "Appends that failed because the disk was full",
@@ -308,6 +313,11 @@ impl Metrics {
     /// Presented tokens proved a rollback, or were forged.
     pub fn rollback_proofs(&self, new: u64) {
         self.rollback_proofs.inc_by(new);
+    }
+
+    /// Presented tokens would have proved a rollback, but were not proven themselves.
+    pub fn unproven_tokens(&self, new: u64) {
+        self.unproven_tokens.inc_by(new);
     }
 
     /// An append failed because the disk was full.

@@ -54,6 +54,8 @@ pub enum DenialReason {
     Role,
     /// Another identity owns the lease, session or receipt.
     Owner,
+    /// The identity is right, and the request does not prove that it was granted the lease or opened the session.
+    Secret,
     /// The reply is that of something that does not exist, because the identity may not see it.
     Hidden,
 }
@@ -64,6 +66,7 @@ impl DenialReason {
         match self {
             Self::Role => "role",
             Self::Owner => "owner",
+            Self::Secret => "secret",
             Self::Hidden => "hidden",
         }
     }
@@ -73,11 +76,11 @@ impl DenialReason {
 const FIELDS: &str = "\
     access actor after answer at_expiry before body cache capacity certificate charter client clock_drift_ppm cluster comment \
     content-encoding content-type cursor delay delivery drain drain_ms event grace grpc-encoding grpc-timeout \
-    handoff head held hello highest highest_token holder host idempotency-key interval_ms key lease lease-token \
+    handoff head held hello highest highest_token holder host idempotency-key interval_ms key lease lease-secret lease-token \
     lease-token-seen leases limit lowest_pending mark max_attempts max_hold max_ttl method min_position mode number offset \
     oldest_first operation origin path payload preemption prefix presented priority progress query reason receipt \
     refusals renewal renewals reports request required_features resource resources sec-fetch-site secret sequence \
-    session shared slot slots starts_from target targets times token token_number token_numbers ttl ttl_ms \
+    session session-secret shared slot slots starts_from target targets times token token_number token_numbers ttl ttl_ms \
     uncommitted units unread validity veto visibility wait";
 
 /// Name of the limit on requests per second of a connection.

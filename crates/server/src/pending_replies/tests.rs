@@ -110,7 +110,7 @@ fn sessions_of_closed_connections_are_swept() {
     let stays = Arc::new(Outbox::default());
     for number in 0..100_000 {
         let outbox = if number == 0 { stays.clone() } else { Arc::new(Outbox::default()) };
-        let body = RequestPayload::Open(v1::OpenSession::default(), [0; 32]);
+        let body = RequestPayload::Open(v1::OpenSession::default(), [0; 32].into());
         let slot = pending.register(
             ReplyTo::Stream(outbox.clone(), 0),
             &Request::tagged(0),
@@ -134,7 +134,7 @@ fn renewing_a_session_of_another_connection_does_not_bind_it() {
     let session = SessionId { slot: 3, reuse: 0 };
     let grant = || Answer::Session(SessionGrant { session, ttl_ms: 1, remaining_ms: 1, mismatch: false });
     let (owner, other) = (Arc::new(Outbox::default()), Arc::new(Outbox::default()));
-    let open = RequestPayload::Open(v1::OpenSession::default(), [0; 32]);
+    let open = RequestPayload::Open(v1::OpenSession::default(), [0; 32].into());
     let slot = pending.register(
         ReplyTo::Stream(owner.clone(), 0),
         &Request::tagged(0),

@@ -1,31 +1,22 @@
 //! The payload of a request, as it was decoded from the wire.
 
-use std::fmt;
-
+use leasehold_core::command::LeaseSelector;
+use leasehold_core::ids::SessionId;
+use leasehold_core::secret::SecretDigest;
+use leasehold_core::token::{Number, Token};
 use leasehold_wire::v1;
 
 use super::operation_name::operation_name;
 
-/// Payload of a request.
-#[derive(Clone, PartialEq)]
+/// Payload of a request. It contains no secret, only digests.
+#[derive(Clone, Debug, PartialEq)]
 pub enum RequestPayload {
     /// Any operation, inside of a session or without one.
     Operation(Box<v1::request::Operation>),
-    /// A new session, with the secret generated for it.
-    Open(v1::OpenSession, [u8; 32]),
-    /// A session to resume.
-    Resume(v1::ResumeSession),
-}
-
-/// Omits the secret.
-impl fmt::Debug for RequestPayload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Operation(operation) => f.debug_tuple("Operation").field(operation).finish(),
-            Self::Open(open, _) => f.debug_tuple("Open").field(open).finish_non_exhaustive(),
-            Self::Resume(resume) => f.debug_tuple("Resume").field(resume).finish(),
-        }
-    }
+    /// A new session, with the digest of the secret generated for it.
+    Open(v1::OpenSession, SecretDigest),
+    /// A session to resume, with the digest of the secret that was presented.
+    Resume(SessionId, SecretDigest),
 }
 
 impl RequestPayload {
@@ -39,7 +30,7 @@ impl RequestPayload {
                 }
                 _ => "",
             },
-            Self::Open(..) | Self::Resume(_) => "",
+            Self::Open(..) | Self::Resume(..) => "",
         }
     }
 
@@ -51,7 +42,18 @@ impl RequestPayload {
                 v1::request::Operation::AcquireAll(all) => &all.holder,
                 _ => "",
             },
-            Self::Open(..) | Self::Resume(_) => "",
+            Self::Open(..) | Self::Resume(..) => "",
+        }
+    }
+
+    /// The queue of a request about a queue.
+    pub fn queue(&self) -> Option<&str> {
+        match self {
+            Self::Operation(operation) => match &**operation {
+                v1::request::Operation::Delivery(delivery) => Some(&delivery.queue),
+                _ => None,
+            },
+            Self::Open(..) | Self::Resume(..) => None,
         }
     }
 
@@ -65,12 +67,27 @@ impl RequestPayload {
         }
     }
 
+    /// The lease that the request acts on, if its token is not the one with this number.
+    pub fn raised_lease(&self, number: Number) -> Option<LeaseSelector<'_>> {
+        let Self::Operation(operation) = self else { return None };
+        let held = leasehold_wire::presented_lease(operation)?;
+        let presented = match held.token_number {
+            0 => Token::parse(&held.token).ok()?.number.get(),
+            number => number,
+        };
+        let selector = match held.selector.as_ref()? {
+            v1::lease_ref::Selector::Lease(bits) => LeaseSelector::Id(leasehold_wire::lease_id(*bits)),
+            v1::lease_ref::Selector::Resource(name) => LeaseSelector::Resource(name),
+        };
+        (presented != number.get()).then_some(selector)
+    }
+
     /// The name of the operation in metrics.
     pub fn operation_name(&self) -> &'static str {
         match self {
             Self::Operation(operation) => operation_name(operation),
             Self::Open(..) => "open_session",
-            Self::Resume(_) => "resume_session",
+            Self::Resume(..) => "resume_session",
         }
     }
 
@@ -85,7 +102,7 @@ impl RequestPayload {
         match self {
             Self::Operation(operation) => operation.encoded_len(),
             Self::Open(open, _) => open.holder.len(),
-            Self::Resume(_) => 0,
+            Self::Resume(..) => 0,
         }
     }
 }
@@ -96,11 +113,12 @@ mod tests {
 
     #[test]
     fn debug_output_contains_no_secret() {
-        let open = RequestPayload::Open(v1::OpenSession { holder: "w".into(), ..Default::default() }, [0xab; 32]);
-        let resume = RequestPayload::Resume(v1::ResumeSession { session: 1, secret: vec![0xab; 32] });
+        let digest = SecretDigest::of(&[0xab; 32]);
+        let open = RequestPayload::Open(v1::OpenSession { holder: "w".into(), ..Default::default() }, digest);
+        let resume = RequestPayload::Resume(SessionId { slot: 1, reuse: 0 }, digest);
         for body in [open, resume] {
             let text = format!("{body:?}");
-            assert!(!text.contains("171") && !text.contains("ab"), "{text}");
+            assert!(text.contains("SecretDigest(..)") && !text.contains("171"), "{text}");
         }
     }
 }

@@ -12,5 +12,5 @@ mod reply;
 pub use body::RequestPayload;
 pub use operation_name::operation_name;
 pub use outbox::{MAX_UNREAD, Outbox, OutboxBatch, Outgoing};
-pub use queued_request::{QueuedRequest, RenewalBatch, ReplyTo};
-pub use reply::{DurableReply, RequestTiming};
+pub use queued_request::{QueuedRequest, RenewalBatch, ReplyTo, SeenToken};
+pub use reply::{DurableReply, RaisedToken, RequestTiming};

@@ -85,6 +85,15 @@ impl QueuedRequest {
     }
 }
 
+/// A token that a caller presents, and whether it is proven to be one of this cluster (A9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenToken {
+    /// The token.
+    pub token: Token,
+    /// Whether a key of this cluster sealed it for the resource that was given with it.
+    pub proven: bool,
+}
+
 /// Many renewals of one connection, which get one reply.
 pub struct RenewalBatch {
     /// The connection.
@@ -96,7 +105,7 @@ pub struct RenewalBatch {
     /// The leases with their token numbers.
     pub leases: Vec<(LeaseId, u64)>,
     /// The highest token that the client has seen.
-    pub seen: Option<Token>,
+    pub seen: Option<SeenToken>,
     /// Who sent them.
     pub identity: Arc<Identity>,
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold_core::command::Answer;
+use leasehold_core::token::Token;
 
 use super::RequestPayload;
 use crate::cancellation::UndeliveredGrant;
@@ -46,8 +47,19 @@ pub struct DurableReply {
     pub position: u64,
     /// When the request arrived, and since when it waited for a lease.
     pub timing: RequestTiming,
+    /// The new token of the lease, if the request raised it.
+    pub raised: Option<Box<RaisedToken>>,
     /// Releases the granted leases unless the caller receives the reply.
     pub undelivered: Option<UndeliveredGrant>,
+}
+
+/// A token that a renewal raised. Its text needs the name of the resource, which the request may not contain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RaisedToken {
+    /// The token.
+    pub token: Token,
+    /// The resource of the lease.
+    pub resource: Box<str>,
 }
 
 impl DurableReply {

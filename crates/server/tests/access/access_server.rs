@@ -10,6 +10,7 @@ use leasehold_server::access::{AccessControl, AccessFile};
 use leasehold_server::api;
 use leasehold_server::identity::{Identity, Via, on_behalf_of};
 use leasehold_server::journal::memory::Memory;
+use leasehold_server::sealing::TokenSealer;
 use leasehold_server::server::{ServerConfig, ServerHandle, start};
 use leasehold_server::transport::{AllowedHosts, ListenConfig, Listener, ServeTask, TransportLimits};
 use leasehold_wire::json::ProblemBody;
@@ -48,9 +49,14 @@ pub fn identity(principal: &str) -> Identity {
 impl AccessServer {
     /// Starts a server with these grants, and an administrator.
     pub async fn start(grants: &[(&str, &str, &str)]) -> Self {
+        Self::start_sealed(grants, Arc::default()).await
+    }
+
+    /// Starts a server that seals tokens.
+    pub async fn start_sealed(grants: &[(&str, &str, &str)], sealer: Arc<TokenSealer>) -> Self {
         let control = Arc::new(AccessControl::new(&access_file(grants)));
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        let config = ServerConfig { listen, access: control.clone(), ..ServerConfig::default() };
+        let config = ServerConfig { listen, access: control.clone(), sealer, ..ServerConfig::default() };
         let handle = start(Memory::default(), config).await.expect("a server starts on a free port");
         Self { handle, control, serving: Vec::new() }
     }

@@ -205,7 +205,9 @@ pub fn operation(attempt: &Attempt<'_>) -> Option<Operation> {
         Action::WaiveQuarantine => Operation::WaiveQuarantine(v1::WaiveQuarantine { comment: comment() }),
         Action::SetMaxTtl => Operation::SetMaxTtl(v1::SetMaxTtl { max_ttl_ms: 600_000, comment: comment() }),
         Action::StepDown => Operation::StepDown(v1::StepDown {}),
-        Action::ObserveToken => Operation::ObserveToken(v1::ObserveToken { token: lease.token.clone() }),
+        Action::ObserveToken => {
+            Operation::ObserveToken(v1::ObserveToken { token: lease.token.clone(), resource: String::new() })
+        }
         _ => return None,
     })
 }
@@ -258,6 +260,7 @@ pub fn http_request(attempt: &Attempt<'_>) -> Option<(String, String)> {
         Action::Usage => get("/v1/usage".into()),
         Action::Status => get("/v1/status".into()),
         Action::Cluster => get("/v1/cluster".into()),
+        Action::Keys => get("/v1/keys".into()),
         Action::Watch => get(format!("/v1/events?prefix={name}")),
         Action::Charters => get("/v1/charters".into()),
         Action::Coverage => get(format!("/v1/coverage/{name}")),
@@ -344,6 +347,7 @@ impl Attempt<'_> {
             Action::Usage => query_code(client.usage(v1::UsageRequest::default()).await, |_| true),
             Action::Status => query_code(client.status(v1::StatusRequest {}).await, |_| true),
             Action::Cluster => query_code(client.cluster(v1::ClusterRequest {}).await, |_| true),
+            Action::Keys => query_code(client.keys(v1::KeysRequest {}).await, |_| true),
             Action::Watch => query_code(client.watch(v1::WatchRequest { prefix: resource() }).await, |_| true),
             Action::Charters => query_code(client.charters(v1::ChartersRequest::default()).await, |_| true),
             Action::Coverage => {

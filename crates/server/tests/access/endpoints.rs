@@ -12,7 +12,7 @@ use crate::attempts::{Attempt, Subject, Transport, http_request};
 use crate::transport_clients::{HttpConnection, connect};
 
 /// The action of every gRPC method. The session stream is opened by a hello, and carries one action per request.
-pub const METHODS: [(&str, Action); 43] = [
+pub const METHODS: [(&str, Action); 44] = [
     ("Session", Action::OpenSession),
     ("OpenSession", Action::OpenSession),
     ("RenewSession", Action::RenewSession),
@@ -44,6 +44,7 @@ pub const METHODS: [(&str, Action); 43] = [
     ("Usage", Action::Usage),
     ("Status", Action::Status),
     ("Cluster", Action::Cluster),
+    ("Keys", Action::Keys),
     ("Watch", Action::Watch),
     ("Charters", Action::Charters),
     ("SetCharter", Action::SetCharter),
@@ -60,7 +61,7 @@ pub const METHODS: [(&str, Action); 43] = [
 ];
 
 /// The action of every HTTP endpoint; none for those that answer anyone.
-pub const ENDPOINTS: [(&str, &str, Option<Action>); 39] = [
+pub const ENDPOINTS: [(&str, &str, Option<Action>); 40] = [
     ("get", "/v1/leases", Some(Action::List)),
     ("post", "/v1/leases/{name}:acquire", Some(Action::Acquire)),
     ("post", "/v1/leases/{name}:renew", Some(Action::Renew)),
@@ -95,6 +96,7 @@ pub const ENDPOINTS: [(&str, &str, Option<Action>); 39] = [
     ("get", "/v1/cluster", Some(Action::Cluster)),
     ("post", "/v1/cluster:set_max_ttl", Some(Action::SetMaxTtl)),
     ("post", "/v1/cluster:step_down", Some(Action::StepDown)),
+    ("get", "/v1/keys", Some(Action::Keys)),
     ("get", "/v1/backup", Some(Action::Backup)),
     ("get", "/v1/openapi.json", None),
     ("get", "/healthz", None),

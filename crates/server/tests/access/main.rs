@@ -3,6 +3,7 @@
 mod access_server;
 mod attempts;
 mod endpoints;
+mod evidence;
 mod hidden_names;
 #[path = "../http_client/mod.rs"]
 mod http_client;

@@ -1,5 +1,5 @@
 //! A4, A5: a request outside of the caller's rights is denied, or answered like one about nothing. A6: only the identity that was
-//! granted something acts on it, and no copy of a request gives another identity anything.
+//! granted something acts on it, and no copy of a request gives another identity, or a process without the secrets, anything.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use leasehold_core::refusal::{NotCurrent, Refusal, RefusalSubject};
 use super::{CheckFinding, broken};
 use crate::clock::SimTime;
 use crate::history::{Batch, History, HistoryEvent};
-use crate::impostor::{ImpostorAttempt, ImpostorKind, identity_of, names_what_is_owned};
+use crate::impostor::{ImpostorAttempt, ImpostorEffect, ImpostorKind, identity_of, names_what_is_owned};
 use crate::message::{SERVERS, SimActor};
 use crate::request::SimRequest;
 
@@ -47,17 +47,21 @@ pub fn check(history: &History) -> CheckFinding {
 }
 
 fn check_attempt(at: SimTime, attempt: &ImpostorAttempt) -> CheckFinding {
-    let ImpostorAttempt { kind, request, answer, changed } = attempt;
-    let refusal = match answer {
-        Answer::Refused(refusal) if !changed => refusal,
+    let ImpostorAttempt { kind, request, answer, effect } = attempt;
+    let refusal = match (answer, effect) {
+        (Answer::Refused(refusal), ImpostorEffect::None) => refusal,
         _ => {
-            let promise = if *kind == ImpostorKind::Neighbor { "A6" } else { "A4" };
-            return broken(promise, at, format!("a copy of {request:?} is answered {answer:?}, changed: {changed}"));
+            let promise = match (kind, effect) {
+                (ImpostorKind::Neighbor | ImpostorKind::Twin, ImpostorEffect::Lifted) => "A9",
+                (ImpostorKind::Neighbor | ImpostorKind::Twin, _) => "A6",
+                (ImpostorKind::Outsider | ImpostorKind::Stranger, _) => "A4",
+            };
+            return broken(promise, at, format!("a copy of {request:?} is answered {answer:?}, effect: {effect:?}"));
         }
     };
     match kind {
         // Whatever the reason, it gained nothing.
-        ImpostorKind::Neighbor | ImpostorKind::Stranger => Ok(()),
+        ImpostorKind::Neighbor | ImpostorKind::Twin | ImpostorKind::Stranger => Ok(()),
         ImpostorKind::Outsider if *refusal == expected_outside(request) => Ok(()),
         ImpostorKind::Outsider if matches!(refusal, Refusal::Denied(_)) && is_denied_outside(request) => Ok(()),
         ImpostorKind::Outsider => broken("A5", at, format!("an outsider's copy of {request:?} learns {refusal:?}")),
@@ -168,8 +172,8 @@ mod tests {
         SimRequest::Renew { held, progress: None }
     }
 
-    fn attempt(kind: ImpostorKind, answer: Answer, changed: bool) -> CheckFinding {
-        let attempt = ImpostorAttempt { kind, request: renew(), answer, changed };
+    fn attempt(kind: ImpostorKind, answer: Answer, effect: ImpostorEffect) -> CheckFinding {
+        let attempt = ImpostorAttempt { kind, request: renew(), answer, effect };
         check(&history([HistoryEvent::ImpostorAnswered(Box::new(attempt))]))
     }
 
@@ -179,16 +183,20 @@ mod tests {
 
     #[test]
     fn a_copy_of_a_request_is_refused_and_an_outsider_learns_nothing() {
+        use ImpostorEffect::{Lifted, None, Recorded};
         let denied = || Answer::Refused(Refusal::Denied("not yours"));
         let unknown = || Answer::Refused(Refusal::NotCurrent(NotCurrent::Unknown));
-        assert_eq!(attempt(ImpostorKind::Neighbor, denied(), false), Ok(()));
-        assert_eq!(attempt(ImpostorKind::Outsider, unknown(), false), Ok(()));
-        assert_eq!(attempt(ImpostorKind::Neighbor, current(), false).unwrap_err().promise, "A6");
-        assert_eq!(attempt(ImpostorKind::Neighbor, denied(), true).unwrap_err().promise, "A6");
-        assert_eq!(attempt(ImpostorKind::Outsider, unknown(), true).unwrap_err().promise, "A4");
-        assert_eq!(attempt(ImpostorKind::Outsider, denied(), false).unwrap_err().promise, "A5");
-        assert_eq!(attempt(ImpostorKind::Stranger, denied(), false), Ok(()));
-        assert_eq!(attempt(ImpostorKind::Stranger, denied(), true).unwrap_err().promise, "A4");
+        assert_eq!(attempt(ImpostorKind::Neighbor, denied(), None), Ok(()));
+        assert_eq!(attempt(ImpostorKind::Outsider, unknown(), None), Ok(()));
+        assert_eq!(attempt(ImpostorKind::Neighbor, current(), None).unwrap_err().promise, "A6");
+        assert_eq!(attempt(ImpostorKind::Neighbor, denied(), Recorded).unwrap_err().promise, "A6");
+        assert_eq!(attempt(ImpostorKind::Neighbor, denied(), Lifted).unwrap_err().promise, "A9");
+        assert_eq!(attempt(ImpostorKind::Twin, denied(), None), Ok(()));
+        assert_eq!(attempt(ImpostorKind::Twin, current(), None).unwrap_err().promise, "A6");
+        assert_eq!(attempt(ImpostorKind::Outsider, unknown(), Lifted).unwrap_err().promise, "A4");
+        assert_eq!(attempt(ImpostorKind::Outsider, denied(), None).unwrap_err().promise, "A5");
+        assert_eq!(attempt(ImpostorKind::Stranger, denied(), None), Ok(()));
+        assert_eq!(attempt(ImpostorKind::Stranger, denied(), Lifted).unwrap_err().promise, "A4");
     }
 
     #[test]

@@ -90,7 +90,7 @@ pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 30] = [
     ("preemption", "P1", preemption::check),
     ("progress_required", "G1", progress_required::check),
     ("session_secret", "S2", session_secret::check),
-    ("identities", "A4 A5 A6", identities::check),
+    ("identities", "A4 A5 A6 A9", identities::check),
     ("zombie_reports", "F6", zombie_reports::check),
     ("renewals_decided_in_order", "N1", renewals_decided_in_order::check),
     ("reported_state", "V1 C2 P2 Q1 S1 T5", reported_state::check),

@@ -8,6 +8,7 @@ use super::{HolderMode, LateWrite, SimHolder, SimLease};
 use crate::clock::MS;
 use crate::fault::Fault;
 use crate::history::HistoryEvent;
+use crate::impostor::secret_of;
 use crate::message::{Message, SimActor};
 use crate::request::{SimAcquireOptions, SimRequest};
 use crate::rng::SimRng;
@@ -29,7 +30,7 @@ impl SimLease {
 impl SimHolder {
     /// Secret of this holder's sessions.
     pub(super) const fn secret(&self) -> u8 {
-        self.index as u8 + 1
+        secret_of(self.index)
     }
 
     /// Resumes its session as after a broken connection, or tries another session with its own secret.

@@ -3,11 +3,12 @@
 use leasehold_core::charter::{Charter, Preemption};
 use leasehold_core::command::{
     Acquire, AcquireAll, AcquireOptions, Command, Handoff, HandoffMode, LeaseRef, LeaseSelector, OpenSession, Renew,
-    Revoke, Secret,
+    Revoke,
 };
 use leasehold_core::coverage::{FenceMode, FenceReport, RefusedZombie};
 use leasehold_core::lease::{Access, EndReason};
 use leasehold_core::payload::{cache, delivery};
+use leasehold_core::secret::SecretDigest;
 
 use super::{KnownLease, SimRequest};
 use crate::run_constants::{CLUSTER, EXCLUSIVE, KEY, QUEUE, READ, RUSH, RUSH_GRACE, WORK, WORK_WINDOW};
@@ -19,8 +20,8 @@ impl KnownLease {
 }
 
 /// Secret of an actor's sessions, or of an actor that pretends to be it.
-fn secret(of: u8) -> Secret {
-    Secret([of; 32])
+fn secret(of: u8) -> SecretDigest {
+    [of; 32].into()
 }
 
 impl SimRequest {

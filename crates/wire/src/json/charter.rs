@@ -161,6 +161,9 @@ pub struct TargetBody {
     /// Why the risk is accepted; only with `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+    /// The identity whose reports about this target are evidence of a rollback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reporter: Option<String>,
 }
 
 /// `PUT /v1/charters/{prefix}`.
@@ -318,7 +321,7 @@ impl TargetBody {
                 });
             }
         };
-        Ok(Target { name: self.name.clone(), at: self.at.clone(), mode })
+        Ok(Target { name: self.name.clone(), at: self.at.clone(), mode, reporter: self.reporter.clone() })
     }
 }
 
@@ -388,5 +391,6 @@ fn target_body(from: &Target) -> TargetBody {
         Some(TargetMode::Forced | TargetMode::Cooperative | TargetMode::Grantor) | None => (None, None, None),
     };
     let mode = from.mode.as_ref().map(|mode| mode.word().into());
-    TargetBody { name: from.name.clone(), at: from.at.clone(), mode, assumed_ms, blast_radius, comment }
+    let (name, at, reporter) = (from.name.clone(), from.at.clone(), from.reporter.clone());
+    TargetBody { name, at, mode, assumed_ms, blast_radius, comment, reporter }
 }

@@ -7,7 +7,7 @@ use super::{ended_state, enum_word, hex, optional_enum_word};
 use crate::{lease_id, session_id, v1};
 
 /// A granted lease.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GrantBody {
     /// Name of the resource.
@@ -20,6 +20,9 @@ pub struct GrantBody {
     pub token: String,
     /// Number of the fencing token.
     pub token_number: String,
+    /// Secret that proves in later requests that the caller was granted the lease, in hexadecimal. Send it as `Lease-Secret`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
     /// Slot number; null for shared leases and for unnumbered units.
     pub slot: Option<u32>,
     /// Lifetime after each renewal.
@@ -37,6 +40,15 @@ pub struct GrantBody {
     pub overlaps_ms: Option<u64>,
 }
 
+/// Omits the secret and the text of the token, which must not reach a log.
+impl std::fmt::Debug for GrantBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("GrantBody");
+        shown.field("resource", &self.resource).field("lease", &self.lease).field("token_number", &self.token_number);
+        shown.field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
 impl From<v1::Grant> for GrantBody {
     fn from(from: v1::Grant) -> Self {
         Self {
@@ -50,6 +62,7 @@ impl From<v1::Grant> for GrantBody {
                 .unwrap_or_else(|| enum_word::<v1::LeaseState, _>(from.state, LeaseState::word)),
             reason: optional_enum_word::<v1::EndReason, _>(from.reason, EndReason::word),
             overlaps_ms: from.overlaps_ms,
+            secret: (!from.secret.is_empty()).then(|| hex(&from.secret)),
             resource: from.resource,
             holder: from.holder,
             token: from.token,
@@ -58,7 +71,7 @@ impl From<v1::Grant> for GrantBody {
 }
 
 /// A lease that is current.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CurrentLeaseBody {
     /// Name of the resource.
@@ -68,6 +81,9 @@ pub struct CurrentLeaseBody {
     /// Text of the new token, if the token was raised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
+    /// New secret of the lease, in hexadecimal, if the token was raised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
     /// Remaining lifetime unless renewed.
     pub remaining_ms: u64,
     /// The lease is being drained: stop and release it within this time.
@@ -80,6 +96,15 @@ pub struct CurrentLeaseBody {
     pub state: String,
 }
 
+/// Omits the secret and the text of the token, which must not reach a log.
+impl std::fmt::Debug for CurrentLeaseBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("CurrentLeaseBody");
+        shown.field("resource", &self.resource).field("token_number", &self.token_number);
+        shown.field("remaining_ms", &self.remaining_ms).finish_non_exhaustive()
+    }
+}
+
 impl CurrentLeaseBody {
     /// Creates the body for this resource.
     pub fn new(resource: &str, from: v1::CurrentLease) -> Self {
@@ -87,6 +112,7 @@ impl CurrentLeaseBody {
             resource: resource.into(),
             token_number: from.token_number.to_string(),
             token: (!from.token.is_empty()).then_some(from.token),
+            secret: (!from.secret.is_empty()).then(|| hex(&from.secret)),
             remaining_ms: from.remaining_ms,
             drain_ms: from.drain_ms,
             overlaps_ms: from.overlaps_ms,
@@ -101,7 +127,7 @@ impl CurrentLeaseBody {
 pub struct SessionBody {
     /// Id of the session.
     pub session: String,
-    /// Secret that proves ownership when the session is resumed, in hexadecimal; only when the session was opened.
+    /// Secret that proves ownership, in hexadecimal: send it as `Session-Secret`. Only when the session was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
     /// The cluster, as printed in tokens.

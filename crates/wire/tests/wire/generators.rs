@@ -256,7 +256,8 @@ pub fn charter() -> impl Strategy<Value = v1::Charter> {
         }),
         option::of(text()).prop_map(|comment| v1::target::Mode::None(v1::Unfenced { comment })),
     ];
-    let target = (text(), text(), option::of(mode)).prop_map(|(name, at, mode)| v1::Target { name, at, mode });
+    let target = (text(), text(), option::of(mode), option::of(text()))
+        .prop_map(|(name, at, mode, reporter)| v1::Target { name, at, mode, reporter });
     let starts_from = prop_oneof![
         Just(v1::starts_from::At::Newest(true)),
         Just(v1::starts_from::At::Nothing(true)),

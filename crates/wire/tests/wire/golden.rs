@@ -81,6 +81,7 @@ fn the_encoding_of_a_hello_never_changes() {
         wall_ms: 1_763_000_000_000,
         highest_token: token("jobs/settle", 9).to_string(),
         required_features: vec!["something".into()],
+        highest_token_resource: String::new(),
     };
     assert_golden("hello", &v1::ClientBatch { hello: Some(hello), ..Default::default() });
 }
@@ -154,6 +155,7 @@ fn the_encoding_of_answers_never_changes() {
         overlaps_ms: Some(1_000),
         depth: 1,
         rotates: false,
+        secret: Vec::new(),
     };
     let lost = problem(&Refusal::Lost(EndReason::MaxHold));
     let responses = vec![

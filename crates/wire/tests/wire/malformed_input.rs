@@ -18,7 +18,7 @@ use crate::generators::{CALLER, ISSUER, any_operation, token};
 /// Decodes everything in a client batch, as a server does.
 fn decode_as_server(batch: &v1::ClientBatch) {
     if let Some(hello) = &batch.hello {
-        let _ = decode_hello(hello, [0; 32], &ISSUER);
+        let _ = decode_hello(hello, [0; 32].into(), &ISSUER);
     }
     for request in &batch.requests {
         if let Ok(operation) = request.require_operation() {
@@ -208,7 +208,7 @@ fn a_presented_token_is_validated() {
 fn the_token_in_a_request_and_the_highest_one_seen_both_reach_the_core() {
     let (low, high) = (token("jobs/a", 9), token("jobs/b", 10));
     let tokens = |inside: &leasehold_core::token::Token, seen| {
-        let ask = Operation::ObserveToken(v1::ObserveToken { token: inside.to_string() });
+        let ask = Operation::ObserveToken(v1::ObserveToken { token: inside.to_string(), resource: String::new() });
         let request = leasehold_wire::core_request(1, &ask, None, seen, &ISSUER);
         (request.observed, request.presented)
     };
@@ -236,21 +236,21 @@ fn a_stream_only_accepts_its_own_session() {
 fn a_hello_of_another_version_is_refused_with_both_versions() {
     let open = v1::hello::Session::Open(v1::OpenSession { holder: "w".into(), ttl_ms: 1_000, waits_only: false });
     let hello = v1::Hello { protocol: 1, session: Some(open), ..Default::default() };
-    assert!(decode_hello(&hello, [1; 32], &ISSUER).is_ok());
+    assert!(decode_hello(&hello, [1; 32].into(), &ISSUER).is_ok());
     for protocol in [0, 2, u32::MAX] {
         let other = v1::Hello { protocol, ..hello.clone() };
-        let problem = decode_hello(&other, [1; 32], &ISSUER).unwrap_err();
+        let problem = decode_hello(&other, [1; 32].into(), &ISSUER).unwrap_err();
         assert_eq!(problem.code, "UNSUPPORTED_VERSION");
         assert_eq!((problem.have, problem.want), (Some(protocol), Some(1)));
     }
     let critical = v1::Hello { required_features: vec!["sealed".into()], ..hello.clone() };
-    let problem = decode_hello(&critical, [1; 32], &ISSUER).unwrap_err();
+    let problem = decode_hello(&critical, [1; 32].into(), &ISSUER).unwrap_err();
     assert_eq!((problem.code.as_str(), problem.field.as_str()), ("UNSUPPORTED_VERSION", "required_features"));
     let silent = v1::Hello { session: None, ..hello.clone() };
-    assert_eq!(decode_hello(&silent, [1; 32], &ISSUER).unwrap_err().field, "session");
+    assert_eq!(decode_hello(&silent, [1; 32].into(), &ISSUER).unwrap_err().field, "session");
     let resume = v1::ResumeSession { session: 0, secret: vec![0; 31] };
     let short = v1::Hello { session: Some(v1::hello::Session::Resume(resume)), ..hello };
-    assert_eq!(decode_hello(&short, [1; 32], &ISSUER).unwrap_err().field, "secret");
+    assert_eq!(decode_hello(&short, [1; 32].into(), &ISSUER).unwrap_err().field, "secret");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use leasehold_core::lease::Validity;
 use leasehold_core::limits::DRAIN_DEFAULT;
 use leasehold_core::name::HolderName;
 use leasehold_core::refusal::Refusal;
-use leasehold_core::token::{Number, Token};
+use leasehold_core::token::Number;
 use serde::Serialize;
 
 use super::claims::{
@@ -20,7 +20,7 @@ use super::claims::{
 use super::keys::SigningKeys;
 use super::mutants::{self, CredentialMutant};
 use super::verifier::CredentialVerifier;
-use crate::{Client, Code, Error, HeldLease, LeaseHandle};
+use crate::{Client, Code, Error, FencingToken, HeldLease, LeaseHandle};
 
 /// Default limit on the lifetime of a credential: how long a stolen one is valid at most.
 const LIFETIME: Duration = Duration::from_secs(300);
@@ -66,7 +66,7 @@ impl<'a> CredentialRequest<'a> {
 /// The lease that a credential is bound to, and its remaining time.
 struct BoundLease<'a> {
     resource: &'a str,
-    token: Token,
+    token: FencingToken,
     remaining: Duration,
 }
 
@@ -110,8 +110,7 @@ impl CredentialIssuer {
             return Err(Error::unavailable("the lease is not held now")
                 .with_next_step("Wait until it is held again, or acquire it."));
         }
-        let lease =
-            BoundLease { resource: handle.resource(), token: handle.token().parsed(), remaining: handle.remaining() };
+        let lease = BoundLease { resource: handle.resource(), token: handle.token(), remaining: handle.remaining() };
         self.sign(&lease, request, now)
     }
 
@@ -124,7 +123,7 @@ impl CredentialIssuer {
         token: &str,
         request: &CredentialRequest<'_>,
     ) -> Result<String, Error> {
-        let token = Token::parse(token).map_err(|wrong| Error::from(&Refusal::from(wrong)))?;
+        let token = FencingToken::parse(token).map_err(|wrong| Error::from(&Refusal::from(wrong)))?;
         // The clock is read before the request: the remaining time counts from then or later.
         let (now, clock_drift) = (SystemTime::now(), client.session_config().clock_drift);
         let lease = client.check(&HeldLease::new(resource, token)).await?;
@@ -155,7 +154,7 @@ impl CredentialIssuer {
             );
             return Err(Error::invalid("lifetime", reason));
         }
-        let number = lease.token.number.get();
+        let number = lease.token.number().get();
         let mut state = self.lock();
         if state.revoked.contains_key(&number) {
             return Err(Error::new(Code::PermissionDenied, "the credentials of this lease were revoked"));

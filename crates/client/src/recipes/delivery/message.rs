@@ -11,11 +11,10 @@ use futures::future::{Either, select};
 use leasehold_core::command::Command;
 use leasehold_core::holder::Loss;
 use leasehold_core::lease::EndReason;
-use leasehold_core::name::resource_hash;
 use leasehold_core::payload::delivery::{DeliveredMessage, DeliveryAnswer, DeliveryCommand};
 use leasehold_core::time::Instant;
-use leasehold_core::token::{Number, Token, TokenScope};
-use leasehold_wire::TokenIssuer;
+use leasehold_core::token::Number;
+use leasehold_wire::{TokenIssuer, delivery_resource, delivery_token};
 
 use super::{answer, answer_with_time, expect, unexpected};
 use crate::lock_builder::millis;
@@ -47,18 +46,14 @@ impl ReceivedMessage {
     pub(super) fn new(
         worker: &Arc<WorkerHandle>,
         queue: &Arc<str>,
-        issuer: TokenIssuer,
+        (issuer, sealed): (TokenIssuer, &[FencingToken]),
         (sent, session): (Instant, &Arc<SessionDeadline>),
         message: DeliveredMessage,
     ) -> Self {
         let until = AtomicU64::new(sent.plus_millis(worker.clock_drift.shrink(message.remaining_ms)).0);
-        let token = FencingToken::new(Token {
-            cluster: issuer.cluster,
-            incarnation: issuer.incarnation,
-            resource: resource_hash(&format!("{queue}/{}", message.item)),
-            scope: TokenScope::Slot(0),
-            number: message.receipt,
-        });
+        let resource = delivery_resource(queue, message.item);
+        let token = delivery_token(&issuer, &resource, message.receipt.get()).expect("a receipt is a token number");
+        let token = sealed.iter().copied().find(|sealed| sealed.parsed() == token).unwrap_or(FencingToken::from(token));
         let DeliveredMessage { item: id, attempt, body, remaining_ms: visibility_ms, .. } = message;
         let (worker, queue, session) = (worker.clone(), queue.clone(), session.clone());
         Self { worker, queue, id, token, attempt, body, visibility_ms, until, session, return_on_drop: true }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::expiry_index::ExpiryIndex;
-use super::{Decision, PastGrant, PayloadNotice, RefusedDecision, Span, TurnContext, not_current};
+use super::{Decision, PastGrant, PayloadNotice, PayloadOwner, RefusedDecision, Span, TurnContext, not_current};
 use crate::ids::SessionId;
 use crate::lease::EndReason;
 use crate::limits::{CACHE_KEYS, CACHE_READERS};
@@ -420,10 +420,11 @@ impl CacheTable {
         }
     }
 
-    /// The owner of a read lease, an intent or a fill of this key: an identity, or `None` for `local`.
-    pub(crate) fn owner_of(&self, key: &str, number: Number) -> Option<Option<&str>> {
+    /// The owner of a read lease, an intent or a fill of this key.
+    pub(crate) fn owner_of(&self, key: &str, number: Number) -> Option<PayloadOwner<'_>> {
         self.held.get(&number.get()).filter(|held| ***held == *key)?;
-        Some(self.lease(number)?.owner.as_deref())
+        let KeyGrant { owner, session, .. } = self.lease(number)?;
+        Some(PayloadOwner { identity: owner.as_deref(), session: *session })
     }
 
     /// Key and holder of a read lease, an intent or a fill, for the audit log.

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::expiry_index::ExpiryIndex;
-use super::{Decision, PastGrant, RefusedDecision, Span, TurnContext, not_current};
+use super::{Decision, PastGrant, PayloadOwner, RefusedDecision, Span, TurnContext, not_current};
 use crate::ids::SessionId;
 use crate::lease::EndReason;
 use crate::limits::{
@@ -290,10 +290,12 @@ impl QueueTable {
         Some(MessageView { item: id, body: &item.body, attempts, max_attempts, state })
     }
 
-    /// The owner of a live receipt of a message in this queue: an identity, or `None` for `local`.
-    pub(crate) fn owner_of(&self, queue: &str, item: u64, presented: Number) -> Option<Option<&str>> {
+    /// The owner of a live receipt of a message in this queue.
+    pub(crate) fn owner_of(&self, queue: &str, item: u64, presented: Number) -> Option<PayloadOwner<'_>> {
         match &self.find(queue, item).ok()?.stage {
-            MessageStage::Live { receipt, owner, .. } if *receipt == presented => Some(owner.as_deref()),
+            MessageStage::Live { receipt, owner, session, .. } if *receipt == presented => {
+                Some(PayloadOwner { identity: owner.as_deref(), session: *session })
+            }
             _ => None,
         }
     }

@@ -3,10 +3,11 @@
 mod leases;
 mod operator;
 mod payloads;
+mod proofs;
 mod reports;
 mod sessions;
 
-use leasehold_core::command::{Command, LeaseRef, LeaseSelector, Request, RequestId};
+use leasehold_core::command::{Command, LeaseRef, LeaseSelector, Proof, Request, RequestId};
 use leasehold_core::coverage::FenceReport;
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::Access;
@@ -55,7 +56,7 @@ pub fn parse<'a>(
 ) -> Result<Option<ParsedCommand<'a>>, String> {
     let mut at = WordReader::new(words);
     let mut context = Context { secret: [tag as u8; 32], ..Context::default() };
-    let mut line = LineParser { labels, request: Request::tagged(tag), called: None };
+    let mut line = LineParser { labels, request: Request::tagged(tag), called: None, proof: None };
     let Some(command) = command(&mut line, &mut at, &mut context, lists)? else {
         return Ok(None);
     };
@@ -67,14 +68,18 @@ pub fn parse<'a>(
     if let Some(id) = &mut line.request.id {
         id.digest = digest(words);
     }
+    line.request.proof =
+        line.proof.unwrap_or_else(|| proofs::of(labels, &line.request, &command, context.lease.as_ref()));
     Ok(Some(ParsedCommand { request: line.request, command, context, called: line.called }))
 }
 
-/// Parses the options of every command: request id, presented token and label.
+/// Parses the options of every command: request id, presented token, proof and label.
 struct LineParser<'a, 'l> {
     labels: &'l Labels,
     request: Request<'static>,
     called: Option<&'a str>,
+    /// What the request proves, if the story says so. A caller otherwise presents the secrets of everything that it names.
+    proof: Option<Proof>,
 }
 
 impl<'a> LineParser<'a, '_> {
@@ -87,8 +92,16 @@ impl<'a> LineParser<'a, '_> {
             self.request.id = Some(RequestId { session, sequence, lowest, digest: 0 });
         } else if at.take("also showing") {
             self.request.presented = Some(self.presented_token(at)?);
+            self.request.proven.presented = at.take("sealed");
         } else if at.take("showing") {
             self.request.observed = Some(self.presented_token(at)?);
+            self.request.proven.observed = at.take("sealed");
+        } else if at.take("presenting no secret") {
+            self.proof = Some(Proof::NONE);
+        } else if at.take("presenting the secret of") {
+            self.proof = Some(proofs::secret(self.labels, at.word("a lease or a session")?)?);
+        } else if at.take("on the stream of") {
+            self.proof = Some(Proof::of_stream(self.session(at)?));
         } else if at.take("called") {
             self.called = Some(at.word("a label")?);
         } else {
@@ -164,6 +177,7 @@ fn command<'a>(
 ) -> Result<Option<Command<'a>>, String> {
     if at.take("show token") {
         line.request.observed = Some(line.presented_token(at)?);
+        line.request.proven.observed = at.take("sealed");
         return Ok(Some(Command::ObserveToken));
     }
     let CommandLists { resources, leases, reports } = lists;

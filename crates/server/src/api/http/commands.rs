@@ -6,10 +6,11 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use leasehold_core::command::{Answer as Decided, Request};
+use leasehold_core::command::Answer as Decided;
 use leasehold_core::grantor::Query;
 use leasehold_core::ids::SessionId;
 use leasehold_core::refusal::Refusal;
+use leasehold_core::secret::SessionSecret;
 use leasehold_wire::json::{
     AcquireBody, CapacityBody, CheckBody, CurrentLeaseBody, DoneBody, FenceReportsBody, FreeBody, GrantBody,
     HandoffBody, OpenSessionBody, ReleaseBody, RenewBody, RevokeBody, SessionBody, SessionStateBody, SetCharterBody,
@@ -25,6 +26,7 @@ use super::verbs::{LeaseVerb, SessionVerb};
 use crate::api::Api;
 use crate::api::problems::no_reply;
 use crate::api::queries::status_of;
+use crate::api::request_with;
 use crate::random;
 use crate::request::RequestPayload;
 use crate::transport::{HttpProblem, RequestCharge};
@@ -80,7 +82,7 @@ pub async fn lease(
         LeaseVerb::Capacity => body.parse::<CapacityBody>()?.into_operation(name),
     };
     check_rate(charge, &operation)?;
-    let metadata = metadata(&headers, &api.issuer)?;
+    let metadata = metadata(&headers, &api)?;
     match api.call(metadata, operation).await? {
         (Answer::Granted(grant), position) => Ok(WithPosition::new(GrantBody::from(grant), position).into_response()),
         (Answer::Current(current), position) => {
@@ -111,14 +113,14 @@ pub async fn open_session(
     body: JsonBody,
 ) -> HttpResult<SessionBody> {
     let open = body.parse::<OpenSessionBody>()?.into_request();
-    let secret = random::bytes();
-    let request = Request { observed: metadata(&headers, &api.issuer)?.token_seen, ..Request::tagged(0) };
-    let reply = api.submit(request, RequestPayload::Open(open, secret), api.caller()).await?;
+    let secret = SessionSecret::new(random::bytes());
+    let request = request_with(metadata(&headers, &api)?.token_seen);
+    let reply = api.submit(request, RequestPayload::Open(open, secret.digest()), api.caller()).await?;
     api.observe(&reply);
     match reply.answer {
         Decided::Session(grant) => {
             let (status, position) = api.query(0, Query::Status, status_of).await?;
-            WithPosition::from_query((welcome(&grant, Some(secret), &status), position))
+            WithPosition::from_query((welcome(&grant, Some(&secret), &status), position))
         }
         Decided::Refused(refusal) => Err(problem(&refusal).into()),
         _ => Err(no_reply().into()),
@@ -146,7 +148,7 @@ pub async fn session(
         SessionVerb::Close => Operation::CloseSession(v1::CloseSession { session }),
     };
     check_rate(charge, &operation)?;
-    match api.call(metadata(&headers, &api.issuer)?, operation).await? {
+    match api.call(metadata(&headers, &api)?, operation).await? {
         (Answer::Session(state), position) => {
             let (ttl_ms, remaining_ms) = (state.ttl_ms, state.remaining_ms);
             let body = SessionStateBody { session: id.to_string(), ttl_ms, remaining_ms };
@@ -257,7 +259,7 @@ pub async fn set_max_ttl(
 
 /// Executes an operation whose answer has no content.
 async fn execute(api: &Api, headers: &HeaderMap, operation: Operation) -> Result<Response, HttpProblem> {
-    match api.call(metadata(headers, &api.issuer)?, operation).await? {
+    match api.call(metadata(headers, api)?, operation).await? {
         (Answer::Refused(problem), position) => Ok(HttpProblem(problem).with_position(position)),
         (_, position) => Ok(done(position)),
     }

@@ -7,12 +7,11 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use leasehold_core::refusal::Refusal;
-use leasehold_wire::TokenIssuer;
 use leasehold_wire::headers::LEASE_TOKEN;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::api::RequestMetadata;
+use crate::api::{Api, RequestMetadata};
 use crate::transport::HttpProblem;
 use crate::transport::error_layer::{NOT_COMPRESSED, body_too_large, invalid, is_compressed};
 
@@ -156,8 +155,8 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), HttpProblem> {
 }
 
 /// The metadata in the headers of a request.
-pub fn metadata(headers: &HeaderMap, issuer: &TokenIssuer) -> Result<RequestMetadata, HttpProblem> {
-    Ok(RequestMetadata::parse(issuer, |name| header_text(headers, name))?)
+pub fn metadata(headers: &HeaderMap, api: &Api) -> Result<RequestMetadata, HttpProblem> {
+    Ok(RequestMetadata::parse(api, |name| header_text(headers, name))?)
 }
 
 /// Moves the token from the header into `body`. Two different tokens are refused.

@@ -94,6 +94,7 @@ fn table() -> Vec<Route> {
         Route::get("/v1/cluster", queries::cluster),
         Route::post("/v1/cluster:set_max_ttl", commands::set_max_ttl),
         Route::post("/v1/cluster:step_down", commands::step_down),
+        Route::get("/v1/keys", queries::keys),
         Route::get("/v1/backup", audit_and_backup::backup),
         Route::get("/v1/openapi.json", health::openapi_document),
         Route::get("/healthz", health::alive),

@@ -8,7 +8,7 @@ use futures::{Stream, StreamExt};
 use leasehold_core::refusal::Refusal;
 use leasehold_wire::json::{
     CharterEntryBody, ClusterBody, CoverageBody, DeadlockBody, EndedLeaseBody, EventBody, LeaseBody, ProblemBody,
-    ResourceBody, ResourcesBody, StatusBody, UsageBody, WaiterBody,
+    ResourceBody, ResourcesBody, SealKeySetBody, StatusBody, UsageBody, WaiterBody,
 };
 use leasehold_wire::{decode_charter, v1};
 use serde::Deserialize;
@@ -150,6 +150,11 @@ pub async fn status(
     StrictQuery(MinPositionQuery { min_position }): StrictQuery<MinPositionQuery>,
 ) -> HttpResult<StatusBody> {
     WithPosition::from_query(api.status(min_position).await?)
+}
+
+/// `GET /v1/keys`: every server answers this.
+pub async fn keys(State(api): State<Api>, _: StrictQuery<NoQuery>) -> HttpResult<SealKeySetBody> {
+    WithPosition::from_query(api.seal_keys()?)
 }
 
 /// `GET /v1/cluster`: every server answers this.

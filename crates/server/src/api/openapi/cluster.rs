@@ -1,7 +1,7 @@
 //! OpenAPI specification of cluster status, maximum ttl and step-down.
 
 use leasehold_wire::Code;
-use leasehold_wire::json::{ClusterBody, DoneBody, SetMaxTtlBody, StepDownBody};
+use leasehold_wire::json::{ClusterBody, DoneBody, SealKeySetBody, SetMaxTtlBody, StepDownBody};
 use serde_json::json;
 
 use super::Document;
@@ -22,6 +22,15 @@ pub fn describe(document: &mut Document) {
         .responds::<ClusterBody>("The cluster as this server sees it", view)
         .problems(&[]);
     document.get("/v1/cluster", status);
+    let set = json!({
+        "version": 1, "keys": [{ "kid": "0c349504", "public": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
+        "active_ms": 1_790_000_000_000_u64 }]
+    });
+    let keys = OperationSpec::new("server", "getKeys", "Get the public keys that verify sealed tokens")
+        .description("Every server answers this. A fence reads the same text as a key file.")
+        .responds::<SealKeySetBody>("The keys; none if the server does not seal tokens", set)
+        .problems(&[]);
+    document.get("/v1/keys", keys);
     let refused = [Code::Conflict, Code::RequestTooOld, Code::LeaseLost, Code::TokenInvalid, Code::WrongCluster];
     let set_max_ttl = OperationSpec::new("server", "setMaxTtl", "Change the maximum ttl of the cluster")
         .description(

@@ -1,0 +1,211 @@
+//! The seal keys of a key directory: every file `seal-KID.key`.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use leasehold_seal::{KeyError, Kid, SealKey, SealKeys};
+use zeroize::Zeroizing;
+
+use crate::credential_file::{self, CredentialFileError};
+
+/// The seal keys of a server between two reloads.
+#[derive(Debug, Default)]
+pub struct SealKeyRing {
+    keys: Vec<SealKey>,
+    public: SealKeys,
+}
+
+/// A seal key cannot be used.
+#[derive(Debug)]
+pub struct SealKeyError {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub problem: SealKeyProblem,
+}
+
+/// What is wrong with a seal key.
+#[derive(Debug)]
+pub enum SealKeyProblem {
+    /// The directory cannot be listed.
+    Unreadable(io::Error),
+    /// The file cannot be read, or others can read it.
+    File(CredentialFileError),
+    /// The content is not a seal key, or the keys do not fit together.
+    Key(KeyError),
+    /// The name of the file is not that of its key.
+    Name {
+        /// The id of the key.
+        kid: Kid,
+    },
+    /// There are keys, but none signs now.
+    NoneActive,
+}
+
+impl fmt::Display for SealKeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.path.display();
+        match &self.problem {
+            SealKeyProblem::Unreadable(error) => write!(f, "cannot list {at}: {error}; check its owner and mode"),
+            SealKeyProblem::File(error) => error.fmt(f),
+            SealKeyProblem::Key(error) => write!(f, "{at}: {error}"),
+            SealKeyProblem::Name { kid } => {
+                write!(f, "{at} holds the key {kid}; rename the file to {}", key_file_name(*kid))
+            }
+            SealKeyProblem::NoneActive => {
+                write!(f, "{at} has seal keys, but none is active now; create one with leasehold keys create")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SealKeyError {}
+
+/// The name of the file of a key.
+pub fn key_file_name(kid: Kid) -> String {
+    format!("seal-{kid}.key")
+}
+
+impl SealKeyRing {
+    /// Reads all seal keys of a directory; none if it does not exist. Every other file in it is ignored.
+    pub fn load(directory: &Path) -> Result<Self, SealKeyError> {
+        let unreadable =
+            |error| SealKeyError { path: directory.to_owned(), problem: SealKeyProblem::Unreadable(error) };
+        let entries = match fs::read_dir(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            entries => entries.map_err(unreadable)?,
+        };
+        let mut paths = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(unreadable)?.path();
+            if path.file_name().and_then(|name| name.to_str()).is_some_and(is_key_file_name) {
+                paths.push(path);
+            }
+        }
+        paths.sort();
+        let keys = paths.iter().map(|path| read_key(path)).collect::<Result<Vec<_>, _>>()?;
+        let public = SealKeys::new(keys.iter().map(SealKey::public));
+        let public =
+            public.map_err(|error| SealKeyError { path: directory.to_owned(), problem: SealKeyProblem::Key(error) })?;
+        Ok(Self { keys, public })
+    }
+
+    /// Fails if there are keys and none of them signs at `now_ms`.
+    pub fn require_active(&self, directory: &Path, now_ms: u64) -> Result<(), SealKeyError> {
+        if self.keys.is_empty() || self.signing_key(now_ms).is_some() {
+            return Ok(());
+        }
+        Err(SealKeyError { path: directory.to_owned(), problem: SealKeyProblem::NoneActive })
+    }
+
+    /// The key that signs at `now_ms`: the one that became active last, and of those without an end if there are any.
+    pub fn signing_key(&self, now_ms: u64) -> Option<&SealKey> {
+        let active = self.keys.iter().filter(|key| key.is_active(now_ms));
+        active.max_by_key(|key| {
+            let public = key.public();
+            (public.end_ms().is_none(), public.active_ms(), key.kid())
+        })
+    }
+
+    /// All keys.
+    pub fn keys(&self) -> &[SealKey] {
+        &self.keys
+    }
+
+    /// What verifiers need.
+    pub fn public(&self) -> &SealKeys {
+        &self.public
+    }
+}
+
+/// Whether a file is meant to hold a seal key. A file with the right beginning and end and no key id in between is reported when it
+/// is read.
+fn is_key_file_name(name: &str) -> bool {
+    name.starts_with("seal-") && name.ends_with(".key")
+}
+
+fn read_key(path: &Path) -> Result<SealKey, SealKeyError> {
+    let failed = |problem| SealKeyError { path: path.to_owned(), problem };
+    let bytes = credential_file::read_private(path).map_err(|error| failed(SealKeyProblem::File(error)))?;
+    let bytes = Zeroizing::new(bytes);
+    let text = std::str::from_utf8(&bytes).unwrap_or_default();
+    let key = SealKey::from_file_text(text).map_err(|error| failed(SealKeyProblem::Key(error)))?;
+    match path.file_name() {
+        Some(name) if *name == *key_file_name(key.kid()) => Ok(key),
+        _ => Err(failed(SealKeyProblem::Name { kid: key.kid() })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn write(directory: &Path, name: &str, key: &SealKey) -> PathBuf {
+        let path = directory.join(name);
+        fs::write(&path, key.to_file_text().expect("a text").as_bytes()).expect("the file is writable");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("the mode is set");
+        path
+    }
+
+    fn store(directory: &Path, key: &SealKey) -> PathBuf {
+        write(directory, &key_file_name(key.kid()), key)
+    }
+
+    #[test]
+    fn the_newest_active_key_signs_and_one_without_an_end_comes_first() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let key = |active, end| {
+            let key = SealKey::generate(0).and_then(|key| key.with_active(active)).and_then(|key| key.with_end(end));
+            let key = key.expect("a key");
+            store(directory.path(), &key);
+            key.kid()
+        };
+        let (ending, old, new) = (key(50, Some(900)), key(10, None), key(100, None));
+        let ring = SealKeyRing::load(directory.path()).expect("three keys");
+        let signs = |now| ring.signing_key(now).map(SealKey::kid);
+        assert_eq!((signs(9), signs(10), signs(60)), (None, Some(old), Some(old)));
+        assert_eq!((signs(100), signs(u64::MAX)), (Some(new), Some(new)));
+        assert!(ring.public().get(ending).is_some(), "a key that signs no more still verifies");
+        assert!(ring.require_active(directory.path(), 10).is_ok());
+        let refused = ring.require_active(directory.path(), 9).expect_err("no key is active yet").to_string();
+        assert!(refused.contains("keys create"), "{refused}");
+    }
+
+    #[test]
+    fn a_missing_directory_has_no_keys_and_other_files_are_ignored() {
+        let directory = tempfile::tempdir().expect("a directory");
+        fs::write(directory.path().join("cluster.key"), "00").expect("the file is writable");
+        for path in [directory.path(), &directory.path().join("absent")] {
+            let ring = SealKeyRing::load(path).expect("no key");
+            assert!(ring.keys().is_empty() && ring.public().is_empty());
+            assert!(ring.require_active(path, 0).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_is_damaged_or_renamed_is_refused_and_never_shown() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let key = SealKey::generate(0).expect("a key");
+        let text = key.to_file_text().expect("a text");
+        let private = text.split('"').rev().nth(1).expect("the private key");
+        let refused = || {
+            let refused = SealKeyRing::load(directory.path()).expect_err("refused").to_string();
+            assert!(!refused.contains(private), "{refused}");
+            refused
+        };
+        let path = store(directory.path(), &key);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("the mode is set");
+        assert!(refused().contains("chmod 0600"));
+        fs::remove_file(&path).expect("the file exists");
+        let path = write(directory.path(), "seal-00000000.key", &key);
+        assert!(refused().contains(&key_file_name(key.kid())));
+        fs::write(&path, text.replace("version", "Version")).expect("the file is writable");
+        assert!(refused().contains("not a key file"));
+        fs::write(&path, [0xFF, 0xFE]).expect("the file is writable");
+        assert!(refused().contains("not a key file"));
+    }
+}

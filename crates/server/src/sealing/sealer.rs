@@ -1,0 +1,107 @@
+//! The sealer of a server: signs the tokens of replies, and proves the tokens of requests.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use leasehold_core::token::Token;
+use leasehold_seal::{SealKeys, verify, wall_ms};
+use leasehold_wire::v1::response::Answer;
+use leasehold_wire::{TokenIssuer, v1};
+
+use super::key_ring::{SealKeyError, SealKeyRing};
+use crate::request::{DurableReply, RequestPayload};
+
+/// Signs and proves tokens with the keys of a directory. Without a key it prints plain tokens and proves none.
+#[derive(Debug, Default)]
+pub struct TokenSealer {
+    directory: Option<PathBuf>,
+    ring: RwLock<Arc<SealKeyRing>>,
+}
+
+impl TokenSealer {
+    /// A sealer with the keys of a directory. Keys of which none is active are refused, because sealed fences would refuse every token.
+    pub fn open(directory: PathBuf) -> Result<Self, SealKeyError> {
+        let ring = SealKeyRing::load(&directory)?;
+        ring.require_active(&directory, wall_ms())?;
+        Ok(Self { directory: Some(directory), ring: RwLock::new(Arc::new(ring)) })
+    }
+
+    /// Reads the keys again. Returns whether they changed; a directory that cannot be read changes nothing.
+    pub fn reload(&self) -> Result<bool, SealKeyError> {
+        let Some(directory) = &self.directory else { return Ok(false) };
+        let new = SealKeyRing::load(directory)?;
+        new.require_active(directory, wall_ms())?;
+        let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = ring.public() != new.public();
+        *ring = Arc::new(new);
+        Ok(changed)
+    }
+
+    /// The keys in effect.
+    pub fn ring(&self) -> Arc<SealKeyRing> {
+        // A thread that panicked while it held the lock left one set of keys or the other.
+        self.ring.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The text of a token that was granted for a resource: sealed, if a key is active.
+    pub fn text(&self, token: &Token, resource: &str) -> String {
+        match self.ring().signing_key(wall_ms()) {
+            Some(key) => key.seal(token, resource).to_string(),
+            None => token.to_string(),
+        }
+    }
+
+    /// Whether a key of this cluster sealed this text for this resource.
+    pub fn proves(&self, text: &str, resource: &str) -> bool {
+        !resource.is_empty() && verify(self.ring().public(), text, resource).is_ok()
+    }
+
+    /// Replaces the plain texts of an encoded answer, and adds the text of a token that the request raised.
+    pub fn seal_answer(&self, answer: &mut Answer, reply: &DurableReply, issuer: &TokenIssuer) {
+        if let (Answer::Current(current), Some(raised)) = (&mut *answer, &reply.raised) {
+            current.token = self.text(&raised.token, &raised.resource);
+        }
+        if self.ring().keys().is_empty() {
+            return;
+        }
+        match answer {
+            Answer::Granted(grant) => self.seal_grant(grant),
+            Answer::GrantedAll(all) => all.grants.iter_mut().for_each(|grant| self.seal_grant(grant)),
+            Answer::Delivery(delivery) => self.seal_deliveries(delivery, &reply.body, issuer),
+            _ => {}
+        }
+    }
+
+    fn seal_grant(&self, grant: &mut v1::Grant) {
+        if let Ok(token) = Token::parse(&grant.token) {
+            grant.token = self.text(&token, &grant.resource);
+        }
+    }
+
+    fn seal_deliveries(&self, delivery: &mut v1::DeliveryAnswer, body: &RequestPayload, issuer: &TokenIssuer) {
+        use v1::delivery_answer::Answer::Received;
+        let Some(queue) = body.queue() else { return };
+        let Some(Received(received)) = &mut delivery.answer else { return };
+        for one in &mut received.deliveries {
+            let resource = leasehold_wire::delivery_resource(queue, one.item);
+            if let Some(token) = leasehold_wire::delivery_token(issuer, &resource, one.receipt) {
+                one.token = self.text(&token, &resource);
+            }
+        }
+    }
+
+    /// The public keys as a message.
+    pub fn key_set(&self) -> v1::SealKeySet {
+        key_set(self.ring().public())
+    }
+}
+
+fn key_set(keys: &SealKeys) -> v1::SealKeySet {
+    let key = |key: &leasehold_seal::PublicSealKey| v1::PublicSealKey {
+        kid: key.kid().to_string(),
+        public: key.public_text(),
+        active_ms: key.active_ms(),
+        end_ms: key.end_ms(),
+    };
+    v1::SealKeySet { keys: keys.iter().map(key).collect() }
+}
