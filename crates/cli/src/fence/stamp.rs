@@ -6,7 +6,7 @@ use leasehold_fence::SealVerifier;
 use serde_json::json;
 
 use super::seal_keys::{read_seal_keys, read_stamp_key};
-use crate::commands::token_arg::{TokenArg, parse_token};
+use crate::commands::token_arg::TokenArg;
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandResult, error_with_code};
 use crate::target::fence_id;
@@ -38,8 +38,8 @@ pub struct Args {
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let key = read_stamp_key(&args.stamp_key)?;
     let verifier = SealVerifier::new(read_seal_keys(&args.seal_keys)?);
-    let text = args.token.read_text()?;
-    let id = fence_id(parse_token(&text)?.cluster, &args.resource, args.slot)?;
-    let stamped = key.stamp(&verifier, &id, text).map_err(|error| error_with_code(error.code(), &error))?;
+    let token = args.token.read()?;
+    let id = fence_id(token.parsed().cluster, &args.resource, args.slot)?;
+    let stamped = key.stamp(&verifier, &id, token.as_str()).map_err(|error| error_with_code(error.code(), &error))?;
     Ok(global.output(&json!({ "token": stamped }), || stamped.clone()))
 }

@@ -11,6 +11,7 @@ mod overhead;
 mod process_faults;
 mod proxy;
 mod proxying;
+mod sealed;
 mod spellings;
 #[path = "../support/mod.rs"]
 mod support;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_fence::conformance::{
-    DURABLE, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RISING, SEQUENCES, STALE, STALE_DETAIL, STRICT, UNARMED,
-    check, race, token,
+    DURABLE, INVALID_TOKENS, LIST_MARKS, LOST_MARK, RACE, RISING, SEALED_TEXTS, SEQUENCES, STALE, STALE_DETAIL, STRICT,
+    UNARMED, check, race, token,
 };
 use leasehold_fence::file::FencedLog;
 
@@ -17,9 +17,9 @@ use crate::http_client::HttpClient;
 use crate::proxy::{ProxySetup, Service};
 use crate::proxying;
 use crate::upstream::MAX_DELAY;
-use crate::{clients, spellings};
+use crate::{clients, sealed, spellings};
 
-pub const ALL: [(&str, fn()); 22] = [
+pub const ALL: [(&str, fn()); 24] = [
     ("the_proxy_passes_the_conformance_suite", conforms),
     ("in_a_race_of_ten_thousand_operations_through_the_proxy_tokens_never_decrease", races),
     ("the_same_race_without_the_fence_is_detected", races_unfenced),
@@ -39,6 +39,8 @@ pub const ALL: [(&str, fn()); 22] = [
     ("metrics_health_and_marks_have_their_own_listener_and_no_token_is_logged", proxying::metrics),
     ("a_grpc_service_works_behind_the_proxy", proxying::grpc),
     ("every_spelling_of_a_request_is_refused_or_read_by_the_service_as_it_was_judged", spellings::corpus),
+    ("forged_tokens_do_not_reach_the_service_and_changed_keys_count_without_a_restart", sealed::forged),
+    ("a_file_without_keys_is_refused_before_anything_is_armed", sealed::invalid_keys),
     ("silent_clients_are_disconnected_and_the_metrics_listener_has_a_connection_limit", clients::silent),
     ("without_free_file_descriptors_the_proxy_pauses_and_recovers", clients::no_descriptors),
     ("requests_of_other_web_pages_and_unknown_host_names_are_refused", clients::web_pages),
@@ -58,6 +60,7 @@ fn conforms() {
             STALE,
             STALE_DETAIL,
             INVALID_TOKENS,
+            SEALED_TEXTS,
             UNARMED,
             LOST_MARK,
             LIST_MARKS,

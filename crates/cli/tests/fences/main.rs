@@ -19,6 +19,7 @@ mod redis;
 #[path = "../../../fence/tests/redis/server.rs"]
 mod redis_server;
 mod remote_targets;
+mod sealed;
 #[allow(dead_code, reason = "the fence crate's tests use all of it")]
 #[path = "../../../fence/tests/postgres/server.rs"]
 mod server;

@@ -17,12 +17,11 @@ pub fn parse_refusal(body: &[u8]) -> Option<Error> {
     if !text("type")?.starts_with("urn:leasehold:error:") {
         return None;
     }
+    let seal = seal_refusal(text("reason").unwrap_or_default(), text("kid"));
     let refusal = match text("code")? {
         "STALE_TOKEN" => FenceRefusal::Stale { presented: number("presented")?, mark: number("mark")? },
         "TOKEN_IMPLAUSIBLE" => FenceRefusal::Implausible { presented: number("presented")? },
-        "TOKEN_INVALID" | "CONFIG" if seal_refusal(text("reason")?, text("kid")).is_some() => {
-            seal_refusal(text("reason")?, text("kid"))?
-        }
+        "TOKEN_INVALID" | "CONFIG" if seal.is_some() => seal?,
         "TOKEN_INVALID" => FenceRefusal::Token(token_error(text("reason")?).unwrap_or(TokenError::Shape)),
         "UNSUPPORTED_VERSION" => FenceRefusal::Token(TokenError::Version { have: 0 }),
         "WRONG_CLUSTER" => FenceRefusal::Token(TokenError::WrongCluster),

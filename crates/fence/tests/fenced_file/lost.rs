@@ -79,11 +79,11 @@ fn an_unreadable_or_newer_mark_is_an_error_and_left_unchanged() {
     let put = |text: &str| rustix::fs::setxattr(fixture.file(), "user.leasehold.mark", text.as_bytes(), flags);
     put("something else").expect("put");
     assert_eq!(lost(fixture.try_open()), MarkLoss::Unreadable);
-    put("leasehold-mark 2\nwho knows\n").expect("put");
-    assert!(matches!(fixture.try_open(), Err(Error::Version { found: 2, supported: 1 })));
+    put("leasehold-mark 3\nwho knows\n").expect("put");
+    assert!(matches!(fixture.try_open(), Err(Error::Version { found: 3, supported: 2 })));
     let mut found = [0; 64];
     let length = rustix::fs::getxattr(fixture.file(), "user.leasehold.mark", &mut found).expect("still there");
-    assert_eq!(&found[..length], b"leasehold-mark 2\nwho knows\n");
+    assert_eq!(&found[..length], b"leasehold-mark 3\nwho knows\n");
 }
 
 #[test]

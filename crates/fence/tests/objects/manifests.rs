@@ -99,8 +99,8 @@ async fn a_damaged_or_foreign_manifest_is_an_error() {
         store.put(&manifest, body.into()).await.expect("put without the fence");
         assert_eq!(fence.claim(&token(5)).await.expect_err(body).refusal().expect(body).reason(), "unreadable");
     }
-    store.put(&manifest, "leasehold-mark 2\n".into()).await.expect("put without the fence");
-    assert!(matches!(fence.claim(&token(5)).await, Err(Error::Version { found: 2, supported: 1 })));
+    store.put(&manifest, "leasehold-mark 3\n".into()).await.expect("put without the fence");
+    assert!(matches!(fence.claim(&token(5)).await, Err(Error::Version { found: 3, supported: 2 })));
 }
 
 #[tokio::test]

@@ -80,7 +80,6 @@ BEGIN
     ALTER TABLE leasehold.protected ALTER COLUMN relation TYPE regclass, ADD COLUMN definition text, ADD COLUMN server_id text;
   END IF;
   IF have < 4 THEN
-    DROP FUNCTION IF EXISTS leasehold.parse_for(text, text, bigint);
     ALTER TABLE leasehold.fence ADD COLUMN is_sealed boolean NOT NULL DEFAULT false, ADD COLUMN text_digest bytea;
     UPDATE leasehold.version SET version = 4;
     PERFORM set_config('leasehold.upgraded_from', have::text, true);

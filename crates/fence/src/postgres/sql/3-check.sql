@@ -113,10 +113,9 @@ BEGIN
     HINT = 'Present the sealed text of the grant with its stamp for this database: <text>.<stamp>.';
 END $$;
 
--- Parses a token, finds its fence and checks everything that needs no lock. `stamped` is set if the fence is sealed and the stamp is valid;
--- a caller that finds the fence sealed under its lock refuses a token that is not.
+-- Parses a token, finds its fence and checks everything that needs no lock. A caller that takes the lock checks the stamp again.
 CREATE OR REPLACE FUNCTION leasehold.parse_for(token text, of_resource text, of_slot bigint, OUT number bigint,
-  OUT incarnation text, OUT name text, OUT slot bigint, OUT stamped boolean) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  OUT incarnation text, OUT name text, OUT slot bigint) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   t record := leasehold.parse_token(token);
   guarded text := coalesce(encode(substr(sha256(convert_to(of_resource, 'UTF8')), 1, 8), 'hex'), t.resource);
@@ -152,8 +151,7 @@ BEGIN
       MESSAGE = 'TOKEN_IMPLAUSIBLE: token ' || number || ' is more than one day ahead of this server''s clock',
       DETAIL = 'reason=implausible presented=' || number, HINT = 'Compare the clocks and verify the origin of the token.';
   END IF;
-  stamped := fence.is_sealed AND leasehold.is_stamped(fence.id, token);
-  IF fence.is_sealed AND NOT stamped THEN
+  IF fence.is_sealed AND NOT leasehold.is_stamped(fence.id, token) THEN
     PERFORM leasehold.refuse_unstamped(fence.name, token);
   END IF;
 END $$;
@@ -220,21 +218,21 @@ BEGIN
       SELECT g.* INTO f FROM leasehold.fence AS g WHERE g.name = p.name AND g.slot = p.slot FOR SHARE;
     END IF;
   END IF;
-  IF f.is_sealed AND NOT p.stamped THEN
-    PERFORM leasehold.refuse_unstamped(f.name, token); -- it was sealed since the token was parsed
+  IF f.is_sealed AND NOT leasehold.is_stamped(f.id, token) THEN
+    PERFORM leasehold.refuse_unstamped(f.name, token); -- it was sealed, or its key retired, since the token was parsed
   END IF;
   PERFORM leasehold.check_mark(f, p.number, p.incarnation);
   IF f.mark IS DISTINCT FROM p.number OR f.incarnation IS DISTINCT FROM p.incarnation THEN
     UPDATE leasehold.fence AS g SET state = 'armed', mark = p.number, incarnation = p.incarnation,
         sequence = CASE g.mark WHEN p.number THEN g.sequence END, token_digest = hashtextextended(token, 1),
-        text_digest = CASE WHEN p.stamped THEN leasehold.text_digest(token) END,
+        text_digest = CASE WHEN f.is_sealed THEN leasehold.text_digest(token) END,
         server_started_at = pg_postmaster_start_time() WHERE g.id = f.id;
   ELSIF read_committed THEN
     -- The same token after a server restart: one of its writers records that, the others do not wait for it.
     UPDATE leasehold.fence AS g SET token_digest = hashtextextended(token, 1), server_started_at = pg_postmaster_start_time(),
-        text_digest = CASE WHEN p.stamped THEN leasehold.text_digest(token) END
+        text_digest = CASE WHEN f.is_sealed THEN leasehold.text_digest(token) END
       WHERE g.id = (SELECT h.id FROM leasehold.fence AS h WHERE h.id = f.id AND (h.token_digest, h.server_started_at, h.text_digest)
-        IS DISTINCT FROM (hashtextextended(token, 1), pg_postmaster_start_time(), CASE WHEN p.stamped THEN leasehold.text_digest(token) END)
+        IS DISTINCT FROM (hashtextextended(token, 1), pg_postmaster_start_time(), CASE WHEN f.is_sealed THEN leasehold.text_digest(token) END)
         FOR UPDATE SKIP LOCKED);
   END IF;
   IF f.protects_tables THEN

@@ -25,13 +25,13 @@ BEGIN
     RETURN;
   END;
   SELECT g.* INTO f FROM leasehold.fence AS g WHERE g.name = p.name AND g.slot = p.slot FOR UPDATE;
-  IF f.is_sealed AND NOT p.stamped THEN
-    PERFORM leasehold.refuse_unstamped(f.name, token); -- it was sealed since the token was parsed
+  IF f.is_sealed AND NOT leasehold.is_stamped(f.id, token) THEN
+    PERFORM leasehold.refuse_unstamped(f.name, token); -- it was sealed, or its key retired, since the token was parsed
   END IF;
   previous_incarnation := leasehold.check_mark(f, p.number, p.incarnation);
   UPDATE leasehold.fence AS g SET state = 'armed', mark = p.number, incarnation = p.incarnation,
       sequence = CASE g.mark WHEN p.number THEN g.sequence END, token_digest = hashtextextended(token, 1),
-      text_digest = CASE WHEN p.stamped THEN leasehold.text_digest(token) END,
+      text_digest = CASE WHEN f.is_sealed THEN leasehold.text_digest(token) END,
       server_started_at = pg_postmaster_start_time() WHERE g.id = f.id;
   done := true;
 END $$;
