@@ -11,6 +11,7 @@ mod limits;
 mod matrix;
 mod ownership;
 mod reload;
+mod secrets;
 #[path = "../bad_input/transport_clients.rs"]
 #[allow(dead_code, reason = "each suite uses its own part")]
 mod transport_clients;
