@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use leasehold_core::name::{Name, resource_hash};
 use leasehold_core::time::WallClock;
 use leasehold_core::token::{
-    Cluster, FenceAccess, FenceKey, Incarnation, Number, ParseHexError, TOKEN_BYTES, Token, TokenError, TokenScope,
-    next_number, plausible,
+    Cluster, FenceAccess, FenceKey, Incarnation, Number, ParseHexError, SEALED_TOKEN_BYTES, TOKEN_BYTES, Token,
+    TokenError, TokenScope, next_number, plausible,
 };
 use proptest::prelude::*;
 
@@ -95,12 +95,42 @@ fn the_fields_of_a_token_text_have_fixed_offsets() {
     assert_eq!(cut(78, 8), format!("{:08x}", crc32fast::hash(cut(1, 76).as_bytes())));
 }
 
+/// The text is that of `crates/seal`. The core reads its fields, and verifies nothing.
+#[test]
+fn a_sealed_text_has_the_fields_of_a_plain_one_and_one_spelling() {
+    let sealed = include_str!("../../seal/testdata/sealed_token.txt").trim_end();
+    let token = Token::parse(sealed).expect("a sealed text");
+    assert_eq!(sealed.len(), SEALED_TOKEN_BYTES);
+    assert_eq!(sealed[..76], token.sealed_body());
+    assert_eq!(sealed[4..76], token.to_string()[4..76]);
+    assert_eq!(Token::parse(&token.to_string()), Ok(token));
+    let seal = &sealed[76..];
+    let changed = [
+        sealed[..171].to_owned(),
+        format!("{sealed}A"),
+        format!("{sealed}="),
+        format!("{}{}", token.sealed_body(), seal.replacen("-0c", "-0C", 1)),
+        format!("{}{}", token.sealed_body(), seal.replacen('-', "_", 1)),
+        // The last character has four bits that belong to no byte.
+        format!("{}x", &sealed[..171]),
+        format!("{}+{}", &sealed[..100], &sealed[101..]),
+        format!("lh2-{}", &token.to_string()[4..]),
+        format!("{}{seal}", token),
+        sealed.replacen("lh2", "lh1", 1),
+    ];
+    for text in changed {
+        assert!(matches!(Token::parse(&text), Err(TokenError::Shape | TokenError::Checksum)), "{text}");
+    }
+    let zero = format!("{}0000000000000000000{seal}", &sealed[..57]);
+    assert_eq!(Token::parse(&zero), Err(TokenError::Zero));
+}
+
 #[test]
 fn an_unknown_version_is_reported() {
     assert_eq!(Token::parse("lh7-anything"), Err(TokenError::Version { have: 7 }));
     assert_eq!(
         TokenError::Version { have: 7 }.to_string(),
-        "token version 7 is not supported (expected 1); update the fence"
+        "token version 7 is not supported (expected 1 or 2); update the fence"
     );
 }
 
