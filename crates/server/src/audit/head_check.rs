@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_and_a_rewritten_log_are_told_apart_with_the_place() {
+    fn a_cut_and_a_rewritten_log_are_distinguished_with_the_place() {
         let cut = run(heads(&[(3, 3), (12, 12)]), 1, 9).expect_err("cut");
         assert_eq!(cut, HeadMismatch::CutAtEnd { entry: 12, first: 1, last: 9 });
         assert!(cut.to_string().contains("entries 10 to 12 were cut"), "{cut}");
