@@ -28,7 +28,7 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// Who named the address of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AddressSource {
+pub(crate) enum AddressOrigin {
     /// The user: its certificate shows the name of the cluster.
     Endpoint,
     /// Another server: its certificate must show that name (A17).
@@ -38,7 +38,7 @@ pub(crate) enum AddressSource {
 /// A channel to a server. It connects with its first use, and reconnects after a failure.
 pub(crate) fn channel(
     at: &Address,
-    source: AddressSource,
+    source: AddressOrigin,
     tls: Option<(&TlsOptions, &Arc<ClusterNames>)>,
     connect_timeout: Duration,
 ) -> Result<Channel, Error> {
@@ -82,7 +82,7 @@ fn unix_channel(_: &Endpoint, path: &str) -> Result<Channel, Error> {
 /// against the name of the cluster (A17).
 async fn connect_tls(
     at: &Address,
-    source: AddressSource,
+    source: AddressOrigin,
     options: &TlsOptions,
     names: &ClusterNames,
 ) -> io::Result<ReadAheadStream> {
@@ -95,8 +95,8 @@ async fn connect_tls(
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let certificate = certificate.ok_or_else(|| io::Error::other("the server has no certificate"))?;
     match source {
-        AddressSource::Endpoint => names.learn(certificate),
-        AddressSource::Server => names.require(certificate)?,
+        AddressOrigin::Endpoint => names.learn(certificate),
+        AddressOrigin::Server => names.require(certificate)?,
     }
     // In TLS 1.3 a server verifies the client after the client considers the handshake complete. Without this wait a refused
     // certificate would look like a request whose outcome is unknown.

@@ -12,7 +12,7 @@ use leasehold_wire::v1::leasehold_client::LeaseholdClient;
 use tonic::transport::Channel;
 
 use crate::cluster_names::ClusterNames;
-use crate::connector::{self, AddressSource};
+use crate::connector::{self, AddressOrigin};
 use crate::transport::Transport;
 use crate::{Address, BearerTokenFile, Endpoints, Error, FencingToken};
 
@@ -146,7 +146,7 @@ impl ServerPool {
         if !state.channels.contains_key(at) {
             let tls = self.shared.endpoints.tls()?.map(|tls| (tls, &self.shared.names));
             let is_endpoint = self.shared.endpoints.contains(at);
-            let source = if is_endpoint { AddressSource::Endpoint } else { AddressSource::Server };
+            let source = if is_endpoint { AddressOrigin::Endpoint } else { AddressOrigin::Server };
             let channel = connector::channel(at, source, tls, self.shared.timeouts.connect)?;
             let known = self.shared.endpoints.addresses();
             if state.channels.len() >= known.len() + HINTED_CONNECTIONS {
