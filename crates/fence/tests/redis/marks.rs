@@ -49,10 +49,10 @@ async fn install_is_idempotent_and_leaves_a_newer_version_unchanged() {
     let redis = Redis::start(&[]).await;
     let mut db = redis.connect().await;
     install(&mut db).await.expect("again");
-    let newer = "#!lua name=leasehold\nredis.register_function('leasehold_version', function() return 3 end)";
+    let newer = "#!lua name=leasehold\nredis.register_function('leasehold_version', function() return 4 end)";
     redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(newer).query_async::<()>(&mut db).await.expect("loaded");
     let refused = install(&mut db).await.expect_err("a newer version");
-    assert!(matches!(refused, Error::Version { found: 3, supported: 2 }), "{refused}");
+    assert!(matches!(refused, Error::Version { found: 4, supported: 3 }), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
