@@ -29,8 +29,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use commands::{
     acquire, audit, backup, bearer, ca, charter, check, cluster, completions, config, deadlocks, free, handoff,
-    held_by, history, init, keys, ls, quarantine, release, renew, restore, revoke, show, status, step_down, token, usage,
-    waiters, watch,
+    held_by, history, init, keys, ls, quarantine, release, renew, restore, revoke, show, status, step_down, token,
+    usage, waiters, watch,
 };
 
 /// Lease server with fencing tokens

@@ -81,7 +81,7 @@ impl Fence {
                 Err(Error::Refused(FenceRefusal::MarkLost(MarkLoss::Missing))) => FixedMark::fresh(&self.id, SERVER_ID),
                 mark => mark?,
             };
-            if self.append_after(&last, RecordKind::Operator, &mark.rearmed(floor, SERVER_ID)?, &[]).await? {
+            if self.append_after(&last, RecordKind::Operator, &mark.rearmed(floor, SERVER_ID)?, None, &[]).await? {
                 return Ok(());
             }
         }

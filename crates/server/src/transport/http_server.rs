@@ -263,8 +263,9 @@ impl Connections {
 
     /// Serves a connection, or rejects its requests if there are too many.
     fn admit(self: &Arc<Self>, peer: KnownPeer) {
-        let HttpServer { limits, metrics, idle_timeout, connection_limit, body_budget, router, traffic, bearers, .. } =
-            &self.server;
+        let HttpServer {
+            limits, metrics, idle_timeout, connection_limit, body_budget, router, traffic, bearers, ..
+        } = &self.server;
         let KnownPeer { stream, identity, confidentiality, rate, membership, is_http2 } = peer;
         let stream = Connection::new(stream, *limits, idle_timeout.clone(), metrics.clone());
         let activity = stream.activity().clone();

@@ -116,7 +116,8 @@ impl std::error::Error for ListenError {}
 impl Listener {
     /// Binds the address. No connection is accepted before [`Listener::serve`].
     pub async fn bind(config: ListenConfig) -> Result<Self, ListenError> {
-        let ListenConfig { address, insecure_listen, tls, bearers, is_restricted, limits, traffic, allowed_hosts } = config;
+        let ListenConfig { address, insecure_listen, tls, bearers, is_restricted, limits, traffic, allowed_hosts } =
+            config;
         if !address.ip().is_loopback() && !insecure_listen && tls.is_none() {
             return Err(ListenError::Insecure { address });
         }

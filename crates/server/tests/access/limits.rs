@@ -151,7 +151,8 @@ async fn while_one_identity_floods_another_one_acquires_and_loses_no_renewal() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_names_the_limit_its_maximum_and_the_count_over_every_transport() {
-    let mut server = AccessServer::start_with(&flooder_limits("sessions = 2\nleases = 1\nwaiters = 0\n"), Arc::default()).await;
+    let mut server =
+        AccessServer::start_with(&flooder_limits("sessions = 2\nleases = 1\nwaiters = 0\n"), Arc::default()).await;
     let (mut client, mut http) = (server.client_as(FLOODER).await, server.http_as(FLOODER).await);
     let mut stream = server.stream_as(FLOODER).await;
     client.open_session(open("second")).await.expect("two sessions are allowed");
