@@ -199,6 +199,9 @@ impl Canaries {
 
     /// The names of secrets that the bytes contain.
     fn found_in(&self, bytes: &[u8]) -> Vec<&str> {
+        // Log segments are preallocated: nothing is after the last byte that is not zero.
+        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let bytes = &bytes[..used];
         let contains = |part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
         self.0.iter().filter(|(_, spelling)| contains(spelling)).map(|(name, _)| name.as_str()).collect()
     }
