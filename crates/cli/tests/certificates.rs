@@ -177,10 +177,11 @@ fn init_writes_all_files_with_private_keys_and_the_next_commands() {
     let names = names_in(&place.at("ca"));
     assert_eq!(names[..9], expected);
     assert_eq!(names[9..], ["server.key", "server.pem"]);
+    assert_eq!(place.read("ca/keys/cluster.key").trim().len(), 64);
     for (name, mode, _) in place.snapshot() {
         let expected = match &*name {
             _ if name.ends_with(".key") => 0o600,
-            "home/.config" | "home/.config/leasehold" | "home/.config/leasehold/admin" => 0o700,
+            "home/.config" | "home/.config/leasehold" | "home/.config/leasehold/admin" | "ca/keys" => 0o700,
             _ if place.at(&name).is_dir() => continue,
             _ => 0o644,
         };

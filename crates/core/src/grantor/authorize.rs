@@ -390,7 +390,7 @@ impl AccessCheck<'_> {
         }
     }
 
-    /// Whether the request proves that it comes from whom a number was granted to: by the secret of the grant, or by the session that
+    /// Whether the request proves that its sender was granted a number: by the secret of the grant, or by the session that
     /// carries it.
     fn proves(&self, number: Number, session: Option<SessionId>) -> bool {
         let by_secret =

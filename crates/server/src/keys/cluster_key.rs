@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_value_tells_keys_apart_and_is_no_lease_secret() {
+    fn a_check_value_differs_for_different_keys_and_shows_no_key() {
         let cluster = Cluster(*b"cluster1");
         assert_eq!(key(1).check_value(cluster), key(1).check_value(cluster));
         assert_ne!(key(1).check_value(cluster), key(2).check_value(cluster));
