@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_wire::headers::{IDEMPOTENCY_KEY, LEASE_TOKEN, POSITION, STANDBY, TOKEN_SEEN};
+use leasehold_wire::headers::{IDEMPOTENCY_KEY, LEASE_TOKEN, POSITION, STANDBY, TOKEN_SEEN, TOKEN_SEEN_RESOURCE};
 use leasehold_wire::json::{PROBLEM_TYPE, ProblemBody};
 use leasehold_wire::{Code, v1};
 use serde_json::Value;
@@ -76,7 +76,7 @@ impl OperationSpec {
 
     /// The headers of every command.
     pub fn command_headers(self) -> Self {
-        self.header(IDEMPOTENCY_KEY).header(TOKEN_SEEN)
+        self.header(IDEMPOTENCY_KEY).header(TOKEN_SEEN).header(TOKEN_SEEN_RESOURCE)
     }
 
     /// The header with which a standby answers it too.
@@ -207,6 +207,8 @@ pub fn share(components: &mut Components) {
     let key = "`<session>:<sequence>`, where the session counts its requests from 1. A retry with the same key gets the same \
                response. Without a session there is no key, and a retry is not detected";
     let seen = "The highest token that the caller has received; it detects a cluster that was rolled back";
+    let seen_resource = "The resource of that token, percent-encoded. Where access is restricted, only a sealed token with its \
+                         resource counts";
     let token = "The token of the lease. It may be in the body instead; two different tokens are refused";
     let standby = "The lowest journal position that a standby may answer from, 0 for any. The response is valid as of the \
                    position it names and does not contain renewals that were not recorded. Without this header only the \
@@ -214,6 +216,7 @@ pub fn share(components: &mut Components) {
     for (name, about, example) in [
         (IDEMPOTENCY_KEY, key, "17.0:42"),
         (TOKEN_SEEN, seen, TOKEN),
+        (TOKEN_SEEN_RESOURCE, seen_resource, "db/orders"),
         (LEASE_TOKEN, token, TOKEN),
         (STANDBY, standby, "0"),
     ] {
