@@ -5,6 +5,7 @@ mod access_settings;
 mod byte_size;
 mod etcd_cluster;
 mod etcd_credentials;
+mod hardening;
 mod journal_url;
 pub mod log;
 mod malloc;
@@ -79,6 +80,9 @@ pub fn run(args: &Args) -> CommandResult {
     }
     let settings = ServeSettings::resolve(&flags, args.config.as_deref())?;
     let level = log::init(settings.log_format, settings.log_level).map_err(CommandError::Other)?;
+    if settings.access.keys.directory().is_some() {
+        hardening::forbid_core_dumps();
+    }
     let runtime = tokio::runtime::Runtime::new();
     let runtime = runtime.map_err(|error| CommandError::Other(format!("cannot start the runtime: {error}")))?;
     runtime.block_on(async {

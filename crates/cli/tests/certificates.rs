@@ -172,15 +172,15 @@ fn init_writes_all_files_with_private_keys_and_the_next_commands() {
     let config = place.at("ca").canonicalize().expect("it exists").join("leasehold.toml");
     let serve = format!("leasehold serve --config {}", config.display());
     assert_contains(&result.out, &["Move ca.key off this machine", &serve, "leasehold --as admin ls"]);
-    let expected =
-        ["access.toml", "admin.key", "admin.pem", "ca.key", "ca.pem", "crl.pem", "issued", "keys", "leasehold.toml"];
+    let expected = ["access.toml", "admin.key", "admin.pem", "ca.key", "ca.pem", "crl.pem", "issued", "keys"];
     let names = names_in(&place.at("ca"));
-    assert_eq!(names[..9], expected);
-    assert_eq!(names[9..], ["server.key", "server.pem"]);
+    assert_eq!(names[..8], expected);
+    assert_eq!(names[8..], ["leasehold.toml", "server.key", "server.pem"]);
+    assert_eq!(place.read("ca/keys/cluster.key").trim().len(), 64);
     for (name, mode, _) in place.snapshot() {
         let expected = match &*name {
             _ if name.ends_with(".key") => 0o600,
-            "home/.config" | "home/.config/leasehold" | "home/.config/leasehold/admin" => 0o700,
+            "home/.config" | "home/.config/leasehold" | "home/.config/leasehold/admin" | "ca/keys" => 0o700,
             _ if place.at(&name).is_dir() => continue,
             _ => 0o644,
         };

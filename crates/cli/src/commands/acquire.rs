@@ -1,16 +1,18 @@
 //! `leasehold acquire`: acquires a lease, immediately or after a wait.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold::duration::HumanDuration;
 use leasehold::json::GrantBody;
-use leasehold::{Client, Code, Error, GrantedLease};
+use leasehold::{Client, Code, Error, GrantedLease, HeldLease};
 use leasehold_core::command::{Acquire, AcquireOptions};
 use leasehold_core::lease::Access;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::secret_arg::SecretFile;
 use crate::global_args::GlobalArgs;
-use crate::output::{CommandOutput, CommandResult};
+use crate::output::{CommandError, CommandOutput, CommandResult};
 use crate::table::{format_duration, key_values, or_dash};
 
 /// Acquire a lease and print its token
@@ -18,6 +20,9 @@ use crate::table::{format_duration, key_values, or_dash};
 /// The token proves the grant to fences. Renew the lease with `leasehold renew` before its ttl ends, and return it with
 /// `leasehold release`. With --wait, the command continues at the next leader when the leader fails; pass the addresses of all
 /// servers. Without --wait it does not retry: after exit code 5 (outcome unknown), run `leasehold show RESOURCE` first.
+///
+/// A server with access rules requires the secret of the lease for every later command about it. Set LEASEHOLD_SECRET_FILE, or pass
+/// --secret-file to each command.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  leasehold acquire jobs/settle --holder worker-1 --ttl 30s --wait 5s\n  \
                         TOKEN=$(leasehold acquire jobs/settle --holder worker-1 --ttl 30s --quiet)")]
@@ -45,6 +50,9 @@ pub struct Args {
     /// Waiters with a higher priority are served first
     #[arg(long, value_name = "0-255", default_value_t = AcquireOptions::DEFAULT_PRIORITY)]
     priority: u8,
+    /// Write the secret of the lease to this file, mode 0600, instead of printing it; renew and release read it there
+    #[arg(long, env = "LEASEHOLD_SECRET_FILE", value_name = "FILE")]
+    secret_file: Option<PathBuf>,
     /// Print only the token
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
@@ -64,11 +72,31 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         options: AcquireOptions { wait_ms, priority: args.priority, ..AcquireOptions::DEFAULT },
         ..Acquire::exclusive(&args.resource, &args.holder, args.ttl.millis())
     };
-    let grant = global.call(async |client| acquire_or_cancel(&client, &acquire).await)?.body();
+    let secret_file = args.secret_file.as_deref().map(SecretFile::prepare).transpose()?;
+    let is_hidden = secret_file.is_some();
+    let granted = global.with_client(async |client| {
+        let granted = acquire_or_cancel(&client, &acquire).await?;
+        keep_secret(&client, &granted, secret_file).await?;
+        Ok(granted)
+    })?;
+    let mut grant = granted.body();
+    if is_hidden {
+        grant.secret = None;
+    }
     if args.quiet {
         return Ok(CommandOutput::from(grant.token));
     }
     Ok(global.output(&grant, || grant_text(&grant)))
+}
+
+/// Writes the secret of a granted lease. If that fails, no one could act on the lease, so it is released.
+async fn keep_secret(client: &Client, granted: &GrantedLease, file: Option<SecretFile>) -> Result<(), CommandError> {
+    let (Some(file), Some(secret)) = (file, granted.secret()) else { return Ok(()) };
+    let Err(error) = file.write(secret) else { return Ok(()) };
+    let held = HeldLease::new(granted.resource(), granted.token());
+    // If this fails too, the lease ends with its ttl.
+    let _ = client.with_lease_secret(secret).release(&held).await;
+    Err(error)
 }
 
 /// Acquires the lease. An interrupt withdraws the wait, so that the lease is not granted to a process that has ended.
@@ -100,6 +128,9 @@ fn grant_text(grant: &GrantBody) -> String {
         ("remaining", format_duration(grant.remaining_ms)),
         ("validity", grant.validity.clone()),
     ];
+    if let Some(secret) = &grant.secret {
+        lines.push(("secret", secret.clone()));
+    }
     if let Some(ms) = grant.overlaps_ms {
         lines.push(("overlap", format!("the predecessor drains for {}", format_duration(ms))));
     }

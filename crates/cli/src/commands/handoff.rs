@@ -4,6 +4,7 @@ use leasehold::duration::HumanDuration;
 use leasehold_core::charter::HandoffMode;
 use leasehold_core::command::{Handoff, LeaseSelector};
 
+use super::secret_arg::SecretArg;
 use super::token_arg::parse_token;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
@@ -32,6 +33,8 @@ pub struct Args {
     /// Token of the grant, if the holder itself starts the handoff
     #[arg(long, value_name = "TOKEN", allow_hyphen_values = true)]
     token: Option<String>,
+    #[command(flatten)]
+    secret: SecretArg,
 }
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
@@ -48,6 +51,6 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         mode,
         drain_ms: args.drain.map(HumanDuration::millis),
     };
-    global.call(async |client| client.handoff(&handoff, token).await)?;
+    global.call(async |client| args.secret.present(&client)?.handoff(&handoff, token).await)?;
     Ok(global.done(format!("handoff of {} started", args.resource)))
 }

@@ -15,6 +15,9 @@ pub fn current_lease(body: &CurrentLeaseBody) -> String {
     if let Some(token) = &body.token {
         lines.push(("token", token.clone()));
     }
+    if let Some(secret) = &body.secret {
+        lines.push(("secret", secret.clone()));
+    }
     if let Some(ms) = body.drain_ms {
         lines.push(("drain", format!("release it within {}", format_duration(ms))));
     }

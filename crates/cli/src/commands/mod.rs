@@ -26,6 +26,7 @@ pub mod release;
 pub mod renew;
 pub mod restore;
 pub mod revoke;
+mod secret_arg;
 pub mod show;
 pub mod status;
 pub mod step_down;

@@ -2,6 +2,7 @@
 
 use leasehold::HeldLease;
 
+use super::secret_arg::SecretArg;
 use super::token_arg::TokenArg;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
@@ -14,10 +15,12 @@ pub struct Args {
     resource: String,
     #[command(flatten)]
     token: TokenArg,
+    #[command(flatten)]
+    secret: SecretArg,
 }
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let lease = HeldLease::new(&args.resource, args.token.read()?);
-    global.call(async |client| client.release(&lease).await)?;
+    global.call(async |client| args.secret.present(&client)?.release(&lease).await)?;
     Ok(global.done(format!("released {}", args.resource)))
 }

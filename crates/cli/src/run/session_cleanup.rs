@@ -20,6 +20,12 @@ impl SessionCleanup {
         Self { session: resume.session.to_string(), secret: resume.secret.expose_hex() }
     }
 
+    /// A client that presents the secret of the session.
+    pub fn present(&self, client: &Client) -> Client {
+        SessionSecret::parse_hex(&self.secret)
+            .map_or_else(|| client.clone(), |secret| client.with_session_secret(&secret))
+    }
+
     /// Closes the session, and with it all its waits and leases. If this fails, the session ends with its ttl.
     pub async fn run(&self, endpoints: Endpoints, timeout: Duration) {
         let _ = tokio::time::timeout(timeout, self.close(endpoints)).await;

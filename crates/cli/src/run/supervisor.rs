@@ -83,7 +83,7 @@ async fn supervise(directory: &Path, group: i32, command: Vec<OsString>) -> io::
         // The command must end before it has started: the wrapper or this process was stopped in between.
         let status = CommandExit::Signal(Signal::KILL.as_raw());
         let report = SupervisorReport::Exited { status, stopped: true, unkillable: Vec::new() };
-        return report_and_wait(&mut channel, directory, &env, report).await;
+        return report_and_wait(&mut channel, directory, &env, cleanup.as_ref(), report).await;
     }
     let mut shim = Command::new("/proc/self/exe");
     shim.arg0("leasehold").arg(exec_shim::SUBCOMMAND).arg(std::process::id().to_string()).arg(directory);
@@ -96,7 +96,7 @@ async fn supervise(directory: &Path, group: i32, command: Vec<OsString>) -> io::
         Err(error) => {
             let message = format!("cannot start the command: {error}");
             let report = SupervisorReport::NotStarted(StartError { exit: exec_shim::NOT_RUN, message });
-            return report_and_wait(&mut channel, directory, &env, report).await;
+            return report_and_wait(&mut channel, directory, &env, cleanup.as_ref(), report).await;
         }
     };
     let mut command = SupervisedCommand { child, status: None, schedule };
@@ -130,7 +130,7 @@ async fn supervise(directory: &Path, group: i32, command: Vec<OsString>) -> io::
         runtime_dir::remove(directory);
     }
     if wrapper_died && all_dead {
-        release_lease(&env).await;
+        release_lease(&env, cleanup.as_ref()).await;
     }
     Ok(())
 }
@@ -140,11 +140,12 @@ async fn report_and_wait(
     channel: &mut IpcChannel,
     directory: &Path,
     env: &[(String, String)],
+    cleanup: Option<&SessionCleanup>,
     report: SupervisorReport,
 ) -> io::Result<()> {
     if channel.send(&report).await.is_err() || !wait_for_exit(channel).await {
         runtime_dir::remove(directory);
-        release_lease(env).await;
+        release_lease(env, cleanup).await;
     }
     Ok(())
 }
@@ -160,12 +161,15 @@ async fn wait_for_exit(channel: &mut IpcChannel) -> bool {
     }
 }
 
-/// Releases the lease of a dead wrapper, so that waiters need not wait for its ttl. If this fails, the ttl ends the lease.
-async fn release_lease(env: &[(String, String)]) {
+/// Releases the lease of a dead wrapper, so that waiters need not wait for its ttl. If this fails, the ttl ends the lease. The secret of
+/// the session proves the lease, which the session carries.
+async fn release_lease(env: &[(String, String)], cleanup: Option<&SessionCleanup>) {
     let token = env.iter().find(|(name, _)| name == TOKEN).and_then(|(_, token)| FencingToken::parse(token).ok());
     if let (Some(token), Some(endpoints), Ok(resource)) = (token, endpoints_from_env(), std::env::var(RESOURCE)) {
         let held = HeldLease::new(&resource, token);
-        let _ = tokio::time::timeout(RELEASE_TIMEOUT, Client::from(endpoints).release(&held)).await;
+        let client = Client::from(endpoints);
+        let client = cleanup.map_or_else(|| client.clone(), |cleanup| cleanup.present(&client));
+        let _ = tokio::time::timeout(RELEASE_TIMEOUT, client.release(&held)).await;
     }
 }
 

@@ -10,19 +10,24 @@ use crate::support::{leasehold, run};
 fn every_command_works_over_tls() {
     let server = TlsServer::start();
     let worker = server.client("worker", WORKER);
-    let granted = server.run(&worker, &["acquire", "jobs/a", "--holder", "w1", "--ttl", "60s", "--json"]).ok().json();
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("secret");
+    let with_secret = |args: &[&str]| run(server.command(&worker, args).env("LEASEHOLD_SECRET_FILE", &file));
+    let granted = with_secret(&["acquire", "jobs/a", "--holder", "w1", "--ttl", "60s", "--json"]).ok().json();
     let token = granted["token"].as_str().expect("a token").to_owned();
-    server.run(&worker, &["renew", "jobs/a", "--token", &token]).ok();
+    // Another process with the same certificate.
+    server.run(&worker, &["renew", "jobs/a", "--token", &token]).fails(6, "leasehold: PERMISSION_DENIED");
+    with_secret(&["renew", "jobs/a", "--token", &token]).ok();
     server.run(&worker, &["ls"]).ok();
     server.run(&worker, &["status"]).ok();
     server.run(&worker, &["cluster", "status"]).ok();
-    server.run(&worker, &["release", "jobs/a", "--token", &token]).ok();
+    with_secret(&["release", "jobs/a", "--token", &token]).ok();
     let inner = server.run(&worker, &["run", "jobs/b", "--", env!("CARGO_BIN_EXE_leasehold"), "show", "jobs/b"]).ok();
     assert!(inner.out.contains("jobs/b"), "the command inherits servers and certificates: {inner:?}");
     server.run(&worker, &["elect", "jobs/c", "--once", "--", "true"]);
     // By flags, after the subcommand, without the environment.
-    let file = |path: &std::path::Path| path.to_str().expect("a UTF-8 path").to_owned();
-    let flags = [file(&server.servers.cert), file(&worker.cert), file(&worker.key)];
+    let text = |path: &std::path::Path| path.to_str().expect("a UTF-8 path").to_owned();
+    let flags = [text(&server.servers.cert), text(&worker.cert), text(&worker.key)];
     let [ca, cert, key] = &flags;
     let args = ["ls", "--addr", &server.server.address, "--tls-ca", ca, "--tls-cert", cert, "--tls-key", key];
     run(&mut leasehold(&args)).ok();

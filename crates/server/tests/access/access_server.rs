@@ -5,6 +5,7 @@ use std::sync::{Arc, RwLock};
 
 use axum::Router;
 use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue};
 use axum::middleware::{Next, from_fn};
 use leasehold_server::access::{AccessControl, AccessFile};
 use leasehold_server::api;
@@ -24,6 +25,8 @@ pub const ADMIN: &str = "uid:0";
 pub struct AccessServer {
     pub handle: ServerHandle,
     pub control: Arc<AccessControl>,
+    /// Headers that are added to every request of a listener with an identity: the secrets that the caller presents.
+    pub secrets: Arc<RwLock<HeaderMap>>,
     serving: Vec<ServeTask>,
 }
 
@@ -58,7 +61,18 @@ impl AccessServer {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let config = ServerConfig { listen, access: control.clone(), sealer, ..ServerConfig::default() };
         let handle = start(Memory::default(), config).await.expect("a server starts on a free port");
-        Self { handle, control, serving: Vec::new() }
+        Self { handle, control, secrets: Arc::default(), serving: Vec::new() }
+    }
+
+    /// Presents these secrets from now on; an empty one is not presented.
+    pub fn present(&self, lease: &[u8], session: &[u8]) {
+        let mut headers = HeaderMap::new();
+        for (name, secret) in [("lease-secret", lease), ("session-secret", session)] {
+            if !secret.is_empty() {
+                headers.insert(name, HeaderValue::from_str(&hex(secret)).expect("hexadecimal digits"));
+            }
+        }
+        *self.secrets.write().expect("no test panicked") = headers;
     }
 
     /// Replaces the rules, except for the administrator.
@@ -75,7 +89,9 @@ impl AccessServer {
     pub async fn listen_with(&mut self, first: Identity) -> (SocketAddr, Arc<RwLock<Arc<Identity>>>) {
         let current = Arc::new(RwLock::new(Arc::new(first)));
         let identities = current.clone();
-        let identify = move |request: Request, next: Next| {
+        let secrets = self.secrets.clone();
+        let identify = move |mut request: Request, next: Next| {
+            request.headers_mut().extend(secrets.read().expect("no test panicked").clone());
             let identity = identities.read().expect("no test panicked").clone();
             on_behalf_of(identity, next.run(request))
         };
@@ -114,6 +130,11 @@ impl AccessServer {
         let found = text.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok());
         found.unwrap_or(0.0)
     }
+}
+
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The code of an HTTP response: `OK` or that of its problem.

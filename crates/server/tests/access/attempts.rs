@@ -7,7 +7,7 @@ use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{problem_from_status, session_id, v1};
 use tonic::{Response, Status};
 
-use crate::access_server::http_code;
+use crate::access_server::{hex, http_code};
 use crate::transport_clients::{GrpcClient, HttpConnection, SessionStream, acquire, lease_ref};
 
 /// How a request is sent.
@@ -46,7 +46,9 @@ impl Subject {
     pub async fn create(admin: &mut GrpcClient, name: &str, cluster: Cluster) -> Self {
         let grant = |grant: Response<v1::Grant>| v1::Grant { resource: name.into(), ..grant.into_inner() };
         let first = grant(admin.acquire(acquire(name, HOLDER)).await.expect("the name is free"));
-        admin.release(lease_ref(name, &first.token)).await.expect("the holder releases");
+        let mut release = tonic::Request::new(lease_ref(name, &first.token));
+        release.metadata_mut().insert("lease-secret", hex(&first.secret).parse().expect("hexadecimal digits"));
+        admin.release(release).await.expect("the holder releases");
         let lease = grant(admin.acquire(acquire(name, HOLDER)).await.expect("the name is free"));
         let report = v1::FenceReport {
             resource: name.into(),

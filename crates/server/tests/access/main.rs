@@ -10,6 +10,7 @@ mod http_client;
 mod matrix;
 mod ownership;
 mod reload;
+mod secrets;
 #[path = "../bad_input/transport_clients.rs"]
 #[allow(dead_code, reason = "each suite uses its own part")]
 mod transport_clients;

@@ -184,13 +184,16 @@ async fn check_transport(transport: Transport) {
                     None => {
                         let granted = client.acquire(acquire(&name, "w")).await;
                         let open = v1::OpenSession { holder: "w".into(), ttl_ms: 600_000, waits_only: false };
-                        let opened = client.open_session(open).await.expect("a holder opens a session");
-                        (granted.expect("a holder acquires").into_inner(), Some(opened.into_inner().session))
+                        let opened = client.open_session(open).await.expect("a holder opens a session").into_inner();
+                        let granted = granted.expect("a holder acquires").into_inner();
+                        server.present(&granted.secret, &opened.secret);
+                        (granted, Some(opened.session))
                     }
                 };
                 let attempt = Attempt { action, name: &name, subject: &subject, own: Some((&grant, session)) };
                 let code = attempt.code(&mut client, stream.as_mut(), Some(&mut http), transport).await;
                 let code = code.expect("the transport has this request");
+                server.present(&[], &[]);
                 checks.compare(&format!("{cell}, its own"), action, true, anywhere, &code);
             }
         }

@@ -20,6 +20,7 @@ async fn a_session_is_not_closed_renewed_or_resumed_by_another_identity() {
     let (mut owner, mut thief) = (server.client_as("uid:1").await, server.client_as("uid:2").await);
     let session = owner.open_session(open()).await.expect("a holder opens a session").into_inner();
     let (id, secret) = (Some(session.session), session.secret);
+    server.present(&[], &secret);
     let held = owner.acquire(v1::Acquire { session: id, ttl_ms: None, ..acquire("jobs/a", "") }).await;
     held.expect("the session holds a lease");
     let refused = thief.close_session(v1::CloseSession { session: id }).await.expect_err("it is another's session");
@@ -45,8 +46,9 @@ async fn a_stored_reply_is_not_repeated_to_another_identity() {
     let mut server = AccessServer::start(&GRANTS).await;
     let (mut owner, mut thief) = (server.http_as("uid:1").await, server.http_as("uid:2").await);
     let mut client = connect(server.listen_as("uid:1").await).await;
-    let session = client.open_session(open()).await.expect("a holder opens a session").into_inner().session;
-    let key = format!("idempotency-key: {}:1\r\n", session_id(session));
+    let session = client.open_session(open()).await.expect("a holder opens a session").into_inner();
+    server.present(&[], &session.secret);
+    let key = format!("idempotency-key: {}:1\r\n", session_id(session.session));
     let body = r#"{"holder":"w","ttl":"60s"}"#;
     let first = owner.request("POST /v1/leases/jobs/a:acquire", &key, body).await;
     assert_eq!(http_code(&first), "OK");
@@ -63,6 +65,8 @@ async fn a_token_is_not_a_credential() {
     let mut server = AccessServer::start(&GRANTS).await;
     let (mut owner, mut thief) = (server.client_as("uid:1").await, server.client_as("uid:2").await);
     let grant = owner.acquire(acquire("jobs/a", "w")).await.expect("the name is free").into_inner();
+    // Not even with the secret.
+    server.present(&grant.secret, &[]);
     let stolen = lease_ref("jobs/a", &grant.token);
     let by_id = v1::LeaseRef {
         selector: Some(v1::lease_ref::Selector::Lease(grant.lease)),

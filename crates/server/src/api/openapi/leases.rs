@@ -42,7 +42,7 @@ fn done(spec: OperationSpec) -> OperationSpec {
 pub fn describe(document: &mut Document) {
     let grant = json!({
         "resource": "jobs/settle", "lease": "0.0", "holder": "worker-1", "token": TOKEN, "token_number": NUMBER,
-        "slot": 0, "ttl_ms": 30_000, "remaining_ms": 30_000, "validity": "session", "state": "held", "reason": null
+        "secret": "00112233445566778899aabbccddeeff", "slot": 0, "ttl_ms": 30_000, "remaining_ms": 30_000, "validity": "session", "state": "held", "reason": null
     });
     let current = json!({
         "resource": "jobs/settle", "token_number": NUMBER, "remaining_ms": 30_000, "state": "held"

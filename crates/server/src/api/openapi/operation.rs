@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_wire::headers::{IDEMPOTENCY_KEY, LEASE_TOKEN, POSITION, STANDBY, TOKEN_SEEN, TOKEN_SEEN_RESOURCE};
+use leasehold_wire::headers::{
+    IDEMPOTENCY_KEY, LEASE_SECRET, LEASE_TOKEN, POSITION, SESSION_SECRET, STANDBY, TOKEN_SEEN, TOKEN_SEEN_RESOURCE,
+};
 use leasehold_wire::json::{PROBLEM_TYPE, ProblemBody};
 use leasehold_wire::{Code, v1};
 use serde_json::Value;
@@ -76,7 +78,7 @@ impl OperationSpec {
 
     /// The headers of every command.
     pub fn command_headers(self) -> Self {
-        self.header(IDEMPOTENCY_KEY).header(TOKEN_SEEN).header(TOKEN_SEEN_RESOURCE)
+        self.header(IDEMPOTENCY_KEY).header(SESSION_SECRET).header(TOKEN_SEEN).header(TOKEN_SEEN_RESOURCE)
     }
 
     /// The header with which a standby answers it too.
@@ -84,9 +86,9 @@ impl OperationSpec {
         self.header(STANDBY)
     }
 
-    /// The header with the token of the lease.
+    /// The headers with the token and the secret of the lease.
     pub fn token_header(self) -> Self {
-        self.header(LEASE_TOKEN)
+        self.header(LEASE_TOKEN).header(LEASE_SECRET)
     }
 
     fn header(self, name: &str) -> Self {
@@ -210,6 +212,10 @@ pub fn share(components: &mut Components) {
     let seen_resource = "The resource of that token, percent-encoded. Where access is restricted, only a sealed token with its \
                          resource counts";
     let token = "The token of the lease. It may be in the body instead; two different tokens are refused";
+    let lease_secret = "The field `secret` of the grant. A server with access rules requires it, or the secret of the session that \
+                        carries the lease";
+    let session_secret = "The field `secret` of the opened session. A server with access rules requires it for a request in the \
+                          session and for a key of the session";
     let standby = "The lowest journal position that a standby may answer from, 0 for any. The response is valid as of the \
                    position it names and does not contain renewals that were not recorded. Without this header only the \
                    leader answers";
@@ -218,6 +224,8 @@ pub fn share(components: &mut Components) {
         (TOKEN_SEEN, seen, TOKEN),
         (TOKEN_SEEN_RESOURCE, seen_resource, "db/orders"),
         (LEASE_TOKEN, token, TOKEN),
+        (LEASE_SECRET, lease_secret, "00112233445566778899aabbccddeeff"),
+        (SESSION_SECRET, session_secret, &"00112233445566778899aabbccddeeff".repeat(2)),
         (STANDBY, standby, "0"),
     ] {
         let shared = parameter(ParameterIn::Header, name, about, text(), example.into());
