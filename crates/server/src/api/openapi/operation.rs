@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use leasehold_wire::headers::{
-    IDEMPOTENCY_KEY, LEASE_SECRET, LEASE_TOKEN, POSITION, SESSION_SECRET, STANDBY, TOKEN_SEEN,
+    IDEMPOTENCY_KEY, LEASE_SECRET, LEASE_TOKEN, POSITION, SESSION_SECRET, STANDBY, TOKEN_SEEN, TOKEN_SEEN_RESOURCE,
 };
 use leasehold_wire::json::{BODY_TOO_LARGE, PROBLEM_TYPE, ProblemBody};
 use leasehold_wire::{Code, v1};
@@ -79,7 +79,7 @@ impl OperationSpec {
 
     /// The headers of every command.
     pub fn command_headers(self) -> Self {
-        self.header(IDEMPOTENCY_KEY).header(SESSION_SECRET).header(TOKEN_SEEN)
+        self.header(IDEMPOTENCY_KEY).header(SESSION_SECRET).header(TOKEN_SEEN).header(TOKEN_SEEN_RESOURCE)
     }
 
     /// The header with which a standby answers it too.
@@ -213,6 +213,8 @@ pub fn share(components: &mut Components) {
     let key = "`<session>:<sequence>`, where the session counts its requests from 1. A retry with the same key gets the same \
                response. Without a session there is no key, and a retry is not detected";
     let seen = "The highest token that the caller has received; it detects a cluster that was rolled back";
+    let seen_resource = "The resource of that token, percent-encoded. Where access is restricted, only a sealed token with its \
+                         resource counts";
     let token = "The token of the lease. It may be in the body instead; two different tokens are refused";
     let lease_secret = "The field `secret` of the grant. A server with access rules requires it, or the secret of the session that \
                         carries the lease";
@@ -224,6 +226,7 @@ pub fn share(components: &mut Components) {
     for (name, about, example) in [
         (IDEMPOTENCY_KEY, key, "17.0:42"),
         (TOKEN_SEEN, seen, TOKEN),
+        (TOKEN_SEEN_RESOURCE, seen_resource, "db/orders"),
         (LEASE_TOKEN, token, TOKEN),
         (LEASE_SECRET, lease_secret, "00112233445566778899aabbccddeeff"),
         (SESSION_SECRET, session_secret, &"00112233445566778899aabbccddeeff".repeat(2)),
