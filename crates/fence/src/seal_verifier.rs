@@ -1,4 +1,4 @@
-//! Verification of sealed tokens at a fence (A8), with a cache: the second check of a text compares bytes only.
+//! Verification of sealed tokens at a fence (T8, A8), with a cache: the second check of a text compares bytes only.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -117,7 +117,7 @@ impl SealVerifier {
 }
 
 impl VerifiedText {
-    /// Compares in constant time: how long it takes must not tell how much of a guessed signature is right.
+    /// Compares in constant time: how long it takes must not show how much of a guessed signature is right.
     fn is(&self, text: &str, name: &str) -> bool {
         let differing = self.text.iter().zip(text.as_bytes()).fold(0, |differing, (a, b)| differing | (a ^ b));
         self.text.len() == text.len() && differing == 0 && &*self.name == name

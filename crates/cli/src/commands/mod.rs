@@ -32,7 +32,7 @@ pub mod show;
 pub mod status;
 pub mod step_down;
 pub mod token;
-pub mod token_arg;
+mod token_arg;
 pub mod usage;
 pub mod waiters;
 pub mod watch;

@@ -1,15 +1,20 @@
 //! `leasehold fence stamp`: stamp a sealed token for a PostgreSQL database.
 
+use std::io::Read;
 use std::path::PathBuf;
 
+use leasehold::FencingToken;
+use leasehold_core::refusal::Refusal;
 use leasehold_fence::SealVerifier;
 use serde_json::json;
 
 use super::seal_keys::{read_seal_keys, read_stamp_key};
-use crate::commands::token_arg::TokenArg;
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandResult, error_with_code};
 use crate::target::fence_id;
+
+/// Limit for standard input. Every token is shorter.
+const MAX_INPUT_BYTES: u64 = 1_024;
 
 /// Stamp a sealed token for a PostgreSQL database
 ///
@@ -19,8 +24,9 @@ use crate::target::fence_id;
 #[command(after_help = "Example:
   leasehold fence stamp --resource jobs/settle --seal-keys seal-keys.json --stamp-key ledger.stamp --token -")]
 pub struct Args {
-    #[command(flatten)]
-    token: TokenArg,
+    /// Token of the grant; `-` reads it from standard input
+    #[arg(long, env = "LEASEHOLD_TOKEN", hide_env_values = true, value_name = "TOKEN", allow_hyphen_values = true)]
+    token: String,
     /// Resource of the token
     #[arg(long, value_name = "NAME")]
     resource: String,
@@ -38,8 +44,21 @@ pub struct Args {
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let key = read_stamp_key(&args.stamp_key)?;
     let verifier = SealVerifier::new(read_seal_keys(&args.seal_keys)?);
-    let token = args.token.read()?;
+    let token = token(&args.token)?;
     let id = fence_id(token.parsed().cluster, &args.resource, args.slot)?;
     let stamped = key.stamp(&verifier, &id, token.as_str()).map_err(|error| error_with_code(error.code(), &error))?;
     Ok(global.output(&json!({ "token": stamped }), || stamped.clone()))
+}
+
+/// The token of the option, or of standard input.
+fn token(option: &str) -> Result<FencingToken, leasehold::Error> {
+    let mut text = option.to_owned();
+    if option == "-" {
+        text.clear();
+        let read = std::io::stdin().lock().take(MAX_INPUT_BYTES).read_to_string(&mut text);
+        let invalid = Refusal::Invalid { field: "token", reason: "standard input is not UTF-8 text" };
+        read.map_err(|_| leasehold::Error::from(&invalid))?;
+    }
+    let token = FencingToken::parse(text.strip_suffix('\n').unwrap_or(&text));
+    token.map_err(|error| leasehold::Error::from(&Refusal::Token(error)))
 }

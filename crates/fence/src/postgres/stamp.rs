@@ -17,7 +17,7 @@ const KEY_BYTES: usize = 32;
 /// Length of a block of SHA-256 in bytes.
 const BLOCK_BYTES: usize = 64;
 
-/// The key of a database's stamps. Whoever has it makes tokens that the database accepts: keep it in a file of mode 0600, away
+/// The key of a database's stamps. Anyone who has it makes tokens that the database accepts: keep it in a file of mode 0600, away
 /// from holders. It is not `Copy`, its `Debug` shows the id only, and its memory is wiped.
 pub struct StampKey(Zeroizing<[u8; KEY_BYTES]>);
 

@@ -47,6 +47,28 @@ fn in_process() -> TestResult {
 }
 
 #[test]
+fn sealed_log() -> TestResult {
+    use leasehold_fence::file::FencedLog;
+    use leasehold_fence::{SealKeys, SealVerifier};
+    use leasehold_seal::SealKey;
+    let dir = tempfile::tempdir()?;
+    let (path, file) = (&dir.path().join("events.log"), &dir.path().join("seal-keys.json"));
+    let (id, key) = (FenceId::new(CLUSTER, "jobs/settle")?, SealKey::generate(0)?);
+    let newer = SealKeys::new([key.public()])?.to_json();
+    std::fs::write(file, &newer)?;
+    FencedLog::create(path, &id)?;
+    let token = &key.seal(&Token::parse(&token_text(34))?, "jobs/settle").to_string();
+    let keys = SealKeys::from_json(&std::fs::read_to_string(file)?)?; // seal-keys.json
+    let verifier = SealVerifier::new(keys); // one for all fences of a process; clones share it
+    let mut log = FencedLog::open(path, &id)?.with_seal_verifier(&verifier);
+    log.claim(token)?;
+    verifier.replace_keys(SealKeys::from_json(&newer)?); // after a rotation, or to withdraw a key at once
+    assert_eq!(log.claim(token_text(35)).map_err(|error| error.code()), Err("TOKEN_INVALID"), "not sealed");
+    log.claim(token)?;
+    Ok(())
+}
+
+#[test]
 fn sqlite_table() -> TestResult {
     let (cluster, token) = (CLUSTER, &token_text(34));
     let dir = tempfile::tempdir()?;

@@ -98,7 +98,7 @@ fn a_connection_with_the_function_writes_only_with_a_token_that_a_key_signed_for
         let error = db.execute_batch(&script(&forged, 50)).expect_err(what).to_string();
         assert!(error.contains("TOKEN_INVALID"), "{what}: {error}");
         db.execute_batch("ROLLBACK").expect("rolled back");
-        // By hand, past the views: the mark can be raised by whoever may write the file, a row cannot be written.
+        // By hand, past the views: anyone who may write the file can raise the mark, and no one can write a row.
         let by_hand = format!(
             "BEGIN IMMEDIATE; PRAGMA defer_foreign_keys = ON;
              UPDATE leasehold_fence SET mark = 50; INSERT INTO leasehold_admission (resource, slot, number, token)

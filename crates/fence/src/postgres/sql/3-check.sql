@@ -100,7 +100,7 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_tem
 $$;
 
 -- Whether a token carries a stamp that a key of this fence made for exactly this text: `<sealed text>.<64 hexadecimal digits>`. Digests are
--- compared, so that the time of the comparison tells nothing about the stamp.
+-- compared, so that the time of the comparison shows nothing about the stamp.
 CREATE OR REPLACE FUNCTION leasehold.is_stamped(of_fence integer, token text) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT length(token) = 237 AND EXISTS (SELECT FROM leasehold.stamp_key AS k WHERE k.fence = of_fence
