@@ -172,10 +172,12 @@ where
     }
 }
 
-/// In gRPC the status in the trailers shows whether the request was applied.
+/// In gRPC the status in the trailers shows whether the request was applied. With CANCELLED (1) and DEADLINE_EXCEEDED (4) it may
+/// have been.
 pub(super) fn outcome_from_trailers(trailers: &HeaderMap, outcome: RequestOutcome) -> RequestOutcome {
-    match trailers.get("grpc-status") {
-        Some(status) if status == "0" => RequestOutcome::Applied,
+    match trailers.get("grpc-status").map(|status| status.as_bytes()) {
+        Some(b"0") => RequestOutcome::Applied,
+        Some(b"1" | b"4") => RequestOutcome::Unknown,
         Some(_) => RequestOutcome::NotApplied,
         None => outcome,
     }

@@ -274,6 +274,10 @@ impl FenceShared {
             None if response.status().as_u16() < 400 => {
                 outcome_from_trailers(response.headers(), RequestOutcome::Applied)
             }
+            // A gateway behind the fence does not know what its service did.
+            None if matches!(response.status(), StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT) => {
+                RequestOutcome::Unknown
+            }
             None => RequestOutcome::NotApplied,
         };
         let length = response.headers().get(header::CONTENT_LENGTH);

@@ -1,6 +1,6 @@
 //! Rules that map requests to the fence that guards them, by path and method. The most specific rule applies.
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, header};
 use leasehold_core::token::Cluster;
 use serde_json::{Value, json};
 
@@ -111,6 +111,11 @@ impl Rules {
         path: &str,
         headers: &HeaderMap,
     ) -> Result<Option<usize>, AmbiguousRequestError> {
+        if *method != Method::POST && headers.get_all(header::CONTENT_TYPE).iter().any(is_grpc_type) {
+            // Some gRPC servers run a call whatever its method.
+            let detail = "method: a gRPC call is a POST; send it as one";
+            return Err(AmbiguousRequestError { field: "method", detail });
+        }
         let overridden = has_header(headers, &METHOD_OVERRIDES);
         let safe = is_read(method) && !self.fence_reads && !overridden;
         if self.rules.is_empty() {
@@ -181,6 +186,12 @@ pub(super) struct AmbiguousRequestError {
 /// Whether a method only reads. The list is closed: a method that HTTP adds, such as QUERY, needs a token.
 const fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)
+}
+
+/// Whether this is the content type of a gRPC message, in any case.
+fn is_grpc_type(kind: &header::HeaderValue) -> bool {
+    const GRPC: &[u8] = b"application/grpc";
+    kind.as_bytes().trim_ascii_start().get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
 }
 
 /// Whether one of these headers is present, also if it is spelled with `_`.

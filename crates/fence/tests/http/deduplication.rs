@@ -87,3 +87,26 @@ async fn the_last_sequence_and_its_outcome_survive_a_restart() {
     assert_eq!(send(&service, 33, 4, "/now").await.code(), None);
     assert_eq!(service.applied(), ["33/4"]);
 }
+
+/// Statuses with which a gateway or a service says that it does not know whether the request was applied.
+#[tokio::test(start_paused = true)]
+async fn after_a_response_that_does_not_know_the_outcome_the_sequence_is_indeterminate_and_higher_tokens_wait() {
+    for path in ["/status/502", "/status/504", "/grpc-status/1", "/grpc-status/4"] {
+        let service = TestService::new();
+        send(&service, 33, 1, path).await;
+        assert_eq!(service.applied(), ["33/1"], "{path}: the service was applying it");
+        let again = send(&service, 33, 1, "/now").await;
+        assert_eq!(again.code().as_deref(), Some("INDETERMINATE"), "{path}");
+        assert_eq!(service.applied(), ["33/1"], "{path}: applied once");
+        let began = tokio::time::Instant::now();
+        assert_eq!(service.claim(34).await.code().as_deref(), Some("UNAVAILABLE"), "{path}: it may still be applied");
+        tokio::time::sleep(crate::service::TIMEOUTS.settle_time).await;
+        assert_eq!(service.claim(34).await.code(), None, "{path}: after {:?}", began.elapsed());
+    }
+    for path in ["/status/500", "/status/503", "/status/409", "/grpc-status/9", "/grpc-status/14"] {
+        let service = TestService::new();
+        send(&service, 33, 1, path).await;
+        assert_eq!(send(&service, 33, 1, "/now").await.code(), None, "{path}: it was not applied");
+        assert_eq!(service.claim(34).await.code(), None, "{path}");
+    }
+}

@@ -95,6 +95,27 @@ async fn grpc_requests_get_a_grpc_status() {
     assert_eq!(service.applied(), Vec::<String>::new());
 }
 
+/// Some gRPC servers, such as tonic, run a call whatever its method.
+#[tokio::test]
+async fn a_grpc_call_that_is_no_post_is_refused() {
+    let rules = Rules::new(&fence_id()).exempt("/shop.Search", &[http::Method::GET]).expect("rules");
+    for service in [TestService::new(), TestService::with(rules)] {
+        let mut refused = 0;
+        for method in ["GET", "HEAD", "OPTIONS", "TRACE", "PUT"] {
+            for kind in ["application/grpc", "application/grpc+proto", "Application/gRPC", "application/grpc-web"] {
+                for path in ["/shop.Orders/Pay", "/shop.Search/All", "/leasehold.Fence/Claim"] {
+                    let call = with_token(33, path).method(method).header("content-type", kind);
+                    service.send(call, "late").await;
+                    refused += 1;
+                }
+            }
+        }
+        assert_eq!(service.applied(), [""; 0]);
+        assert_eq!(service.fence.metrics().malformed, refused);
+        assert_eq!(service.send(Request::get("/shop.Orders/Pay"), "read").await.code(), None, "not a gRPC call");
+    }
+}
+
 #[tokio::test]
 async fn each_scope_has_its_own_mark_and_admits_only_its_own_tokens() {
     let other = id_of(CLUSTER, "jobs/other").with_slot(2);

@@ -181,6 +181,17 @@ impl RecordingTarget {
                 response = Response::new(StreamBody::new(frames).boxed_unsync());
             }
             "/fails" => *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR,
+            path if path.starts_with("/status/") => {
+                apply();
+                *response.status_mut() = path["/status/".len()..].parse().expect("a status");
+            }
+            path if path.starts_with("/grpc-status/") => {
+                apply();
+                let status = path["/grpc-status/".len()..].parse().expect("a status");
+                response = reply("");
+                response.headers_mut().insert("content-type", "application/grpc".parse().expect("a value"));
+                response.headers_mut().insert("grpc-status", status);
+            }
             _ => apply(),
         }
         Ok(response)
