@@ -51,15 +51,29 @@ impl PostgresServer {
 
     /// Copies this server and starts the copy as a streaming standby, which accepts read-only connections.
     pub fn start_standby(&self) -> io::Result<Self> {
+        self.start_copy(&["--write-recovery-conf"])
+    }
+
+    /// Copies this server with pg_basebackup and these options, and starts the copy. Without a configuration for recovery it is a
+    /// primary on the same timeline.
+    pub fn start_copy(&self, options: &[&str]) -> io::Result<Self> {
         let dir = crate::temp_dir::in_memory()?;
         give_to_server_user(dir.path())?;
         let mut backup = program("pg_basebackup")?;
-        backup.args(["--write-recovery-conf", "--no-sync", "--checkpoint=fast", "--username", USER, "--host"]);
+        backup.args(options).args(["--no-sync", "--checkpoint=fast", "--username", USER, "--host"]);
         let copied = backup.arg(self.socket_dir()).arg("--pgdata").arg(dir.path().join("data")).output()?;
         if !copied.status.success() {
             return Err(io::Error::other(format!("pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr))));
         }
         Ok(Self { process: spawn(dir.path(), &self.settings)?, dir, settings: self.settings.clone() })
+    }
+
+    /// Crashes a standby and starts it as a primary without a promotion, so that it stays on its timeline.
+    pub fn restart_as_primary(&mut self) -> io::Result<()> {
+        self.crash();
+        fs::remove_file(self.dir.path().join("data/standby.signal"))?;
+        self.restart_when_gone();
+        Ok(())
     }
 
     /// Directory of the Unix socket.

@@ -158,3 +158,56 @@ async fn a_promoted_standby_refuses_all_tokens_until_it_is_repaired_and_rearmed(
     refuses_until_rearmed(&base, early, RepairBy::Itself).await;
     tokio::task::spawn_blocking(move || drop(base)).await.expect("stopped");
 }
+
+/// A server with a protected table, whose holder has written.
+async fn protected_server() -> Database {
+    let server = tokio::task::spawn_blocking(|| Server::start(&[])).await.expect("a server");
+    let base = Database::on(Arc::new(server)).await;
+    base.fence.claim(&base.db, &token(20)).await.expect("claimed");
+    base.fence.protect(&base.db, "written").await.expect("protected");
+    for _ in 0..3 {
+        let mut db = base.connect().await;
+        base.write(&mut db, 20).await.expect("written, which caches the token");
+    }
+    base
+}
+
+#[tokio::test]
+async fn a_base_backup_that_continues_on_its_timeline_refuses_all_tokens_until_it_is_repaired_and_rearmed() {
+    let mut base = protected_server().await;
+    let original = Arc::clone(&base.server);
+    let copy = tokio::task::spawn_blocking(move || original.start_copy()).await.expect("a copy");
+    base.fence.claim(&base.db, &token(21)).await.expect("the original goes on");
+    let db = copy.connect("leasehold", &base.name).await.expect("connected");
+    let original = std::mem::replace(&mut base.server, Arc::new(copy));
+    refuses_until_rearmed(&base, db, RepairBy::Itself).await;
+    // A copy of the copy is another one.
+    let first = Arc::clone(&base.server);
+    let second = tokio::task::spawn_blocking(move || first.start_copy()).await.expect("a copy");
+    let mut db = second.connect("leasehold", &base.name).await.expect("connected");
+    is_moved(base.write(&mut db, 26).await);
+    // A restart changes nothing.
+    let server = Arc::clone(&base.server);
+    tokio::task::spawn_blocking(move || server.crash_and_restart()).await.expect("restarted");
+    let mut db = base.connect().await;
+    base.write(&mut db, 26).await.expect("re-armed");
+    assert_eq!(base.write(&mut db, 20).await.expect_err("the zombie").code(), "STALE_TOKEN");
+    tokio::task::spawn_blocking(move || drop((base, original, second))).await.expect("stopped");
+}
+
+#[tokio::test]
+async fn a_standby_that_becomes_a_primary_without_a_promotion_refuses_all_tokens_until_it_is_rearmed() {
+    let mut base = protected_server().await;
+    let primary = Arc::clone(&base.server);
+    let standby = tokio::task::spawn_blocking(move || {
+        let standby = primary.start_standby();
+        standby.restart_as_primary();
+        standby
+    });
+    let standby = standby.await.expect("a standby");
+    base.fence.claim(&base.db, &token(21)).await.expect("the successor claims");
+    let db = standby.connect("leasehold", &base.name).await.expect("connected");
+    let primary = std::mem::replace(&mut base.server, Arc::new(standby));
+    refuses_until_rearmed(&base, db, RepairBy::Rearm).await;
+    tokio::task::spawn_blocking(move || drop((base, primary))).await.expect("stopped");
+}

@@ -45,6 +45,18 @@ impl Server {
         Self { socket_dir: standby.socket_dir().to_owned(), process: Mutex::new(standby) }
     }
 
+    /// Starts a copy of this server as a primary on the same timeline.
+    pub fn start_copy(&self) -> Self {
+        let mut copy = self.process().start_copy(&[]).expect("a copy starts");
+        copy.wait_until_ready();
+        Self { socket_dir: copy.socket_dir().to_owned(), process: Mutex::new(copy) }
+    }
+
+    /// Starts a standby again as a primary, without a promotion.
+    pub fn restart_as_primary(&self) {
+        self.process().restart_as_primary().expect("the standby starts again");
+    }
+
     /// Stops the server without a checkpoint, as in a crash, and restarts it.
     pub fn crash_and_restart(&self) {
         let mut process = self.process();

@@ -1,13 +1,25 @@
 -- The check: takes the fence's lock, compares the token with the mark and admits the rest of the transaction.
 
--- Identity of the place where marks are stored: system identifier, timeline, database and table. It changes after a failover, a
--- point-in-time recovery, and in every copy or restored dump, also in the same server; then the stored marks may be older than the
--- claims that holders were granted. A dump carries none of these.
+-- Digest of the label of the base backup from which this data directory was made; NULL if initdb made it. A base backup that starts without
+-- recovery, and a standby that becomes a primary without a promotion, continue on the timeline of the original: only this label
+-- distinguishes them. An owner of this schema that may not read files of the server does not know it.
+CREATE OR REPLACE FUNCTION leasehold.backup_label() RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF has_function_privilege('pg_read_file(text, bigint, bigint, boolean)', 'EXECUTE') THEN
+    RETURN left(md5(pg_read_file('backup_label.old', 0, 10000, true)), 16);
+  END IF;
+  RETURN NULL;
+END $$;
+
+-- Identity of the place where marks are stored: system identifier, timeline, database, table and backup label. It changes after a
+-- failover, a point-in-time recovery, and in every base backup or restored dump, also in the same server; then the stored marks may be
+-- older than the claims that holders were granted. A dump carries none of these.
 CREATE OR REPLACE FUNCTION leasehold.server_id() RETURNS text LANGUAGE sql STABLE AS $$
   SELECT pg_catalog.concat_ws('/', (SELECT system_identifier FROM pg_catalog.pg_control_system()),
     pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8),
     (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()),
-    pg_catalog.to_regclass('leasehold.fence')::pg_catalog.oid)
+    pg_catalog.to_regclass('leasehold.fence')::pg_catalog.oid, leasehold.backup_label())
 $$;
 
 -- Advisory lock key of a fence. Writers hold the lock shared until they commit, a claim holds it exclusively. The server's lock
