@@ -171,5 +171,6 @@ impl ReaderFence {
 fn parse_partition(line: &str) -> Option<(&str, PartitionState)> {
     let (next, rest) = line.split_once(' ')?;
     let (mark, partition) = rest.split_once(' ')?;
-    Some((partition, PartitionState { next: next.parse().ok()?, mark: mark.parse().ok()? }))
+    let mark = mark.parse().ok().filter(|mark| *mark <= Number::MAX.get())?;
+    Some((partition, PartitionState { next: next.parse().ok()?, mark }))
 }

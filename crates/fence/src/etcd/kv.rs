@@ -42,13 +42,14 @@ impl Kv {
         Ok(KeyState { text: value(reply.kvs.first())?, home })
     }
 
-    /// All keys with a prefix.
+    /// All keys with a prefix whose rest is that of a mark: the hash of a resource, and a slot.
     pub(super) async fn list(&self, prefix: &str) -> Result<Vec<KeyState>, Error> {
         let range = RangeRequest { range_end: prefix_end(prefix), ..range_of_key(prefix) };
         let before = self.revision.load(Ordering::SeqCst);
         let reply = self.client.clone().range(range).await?.into_inner();
         let home = self.cluster_id(before, reply.header.as_ref())?;
-        reply.kvs.iter().map(|kv| Ok(KeyState { text: value(Some(kv))?, home: home.clone() })).collect()
+        let marks = reply.kvs.iter().filter(|kv| kv.key.strip_prefix(prefix.as_bytes()).is_some_and(is_mark_key));
+        marks.map(|kv| Ok(KeyState { text: value(Some(kv))?, home: home.clone() })).collect()
     }
 
     /// Sets `key` to `to` and applies the changes in one transaction, if the key is still in state `current`. Otherwise returns its
@@ -112,6 +113,12 @@ impl Kv {
 
 fn range_of_key(key: &str) -> RangeRequest {
     RangeRequest { key: key.into(), ..RangeRequest::default() }
+}
+
+/// Whether this has the shape of the key of a mark.
+fn is_mark_key(key: &[u8]) -> bool {
+    let is_hex = |part: &[u8]| part.iter().all(u8::is_ascii_hexdigit);
+    key.len() == 25 && key[16] == b'/' && is_hex(&key[..16]) && is_hex(&key[17..])
 }
 
 /// The first key after all keys with this prefix.

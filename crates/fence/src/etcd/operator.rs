@@ -59,7 +59,10 @@ impl Fence {
     ) -> Result<(), Error> {
         let mut current = self.kv.read(&self.key()).await?;
         loop {
-            let to = change(&current.mark()?, &current)?.to_string();
+            let mark = current.mark()?;
+            // An operator of another cluster does not change it.
+            mark.stored_mark(&self.id, &current.home)?;
+            let to = change(&mark, &current)?.to_string();
             match self.kv.compare_and_apply(&self.key(), &current, Some(to), &[]).await? {
                 Ok(_) => return Ok(()),
                 Err(newer) => current = newer,

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::Context;
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
+use async_nats::jetstream::stream::{LastRawMessageErrorKind, RetentionPolicy, Stream};
 use leasehold_core::token::Number;
 
 use crate::admission::{Admission, PresentedToken};
@@ -67,8 +67,12 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// Opens a fence for a subject of an existing stream. The slot of an exclusive lease is 0.
+    /// Opens a fence for a subject of an existing stream, without wildcards. The slot of an exclusive lease is 0.
     pub async fn open(jetstream: &Context, stream: &str, subject: &str, id: &FenceId) -> Result<Self, Error> {
+        let is_plain = |part: &str| !matches!(part, "" | "*" | ">") && !part.contains(|c: char| c.is_whitespace());
+        if !subject.split('.').all(is_plain) {
+            return Err(Error::InvalidArgument("a fence guards one subject; pass it without wildcards and spaces"));
+        }
         Ok(Self {
             id: id.clone(),
             jetstream: jetstream.clone(),
@@ -98,9 +102,13 @@ impl Fence {
         &self.events.counters
     }
 
-    /// Appends a claim, which raises the mark. A new holder calls this before it reads. See [`Durability`].
+    /// Appends a claim, which raises the mark. A new holder calls this before it reads. See [`Durability`]. Fails if the stream
+    /// removes records that its consumers acknowledge.
     pub async fn claim(&self, token: impl AsRef<str>) -> Result<Number, Error> {
-        let result = self.publish(token.as_ref(), None, RecordKind::Claim, &[]).await;
+        let result = match self.ensure_records_stay().await {
+            Ok(()) => self.publish(token.as_ref(), None, RecordKind::Claim, &[]).await,
+            Err(error) => Err(error),
+        };
         self.record(Operation::Claim, &result);
         Ok(result?.0.number)
     }
@@ -123,6 +131,16 @@ impl Fence {
         let result = self.publish(token.as_ref(), Some(sequence), RecordKind::Write, bytes.as_ref()).await;
         self.record(Operation::Write, &result);
         Ok(result?.1)
+    }
+
+    /// The mark is in the last record. If consumers can remove it, the mark is lost, or an earlier record and its lower mark count.
+    async fn ensure_records_stay(&self) -> Result<(), Error> {
+        let actual = match self.stream.get_info().await.map_err(storage_error)?.config.retention {
+            RetentionPolicy::Limits => return Ok(()),
+            RetentionPolicy::Interest => "interest",
+            RetentionPolicy::WorkQueue => "workqueue",
+        };
+        Err(Error::NotDurable { setting: "retention", actual: actual.to_owned(), required: "limits" })
     }
 
     async fn publish(

@@ -5,7 +5,7 @@ use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use futures::StreamExt;
 use leasehold_core::token::{Incarnation, Number};
 
-use super::record_headers::{self, RecordKind};
+use super::record_headers::{self, LastRecord, RecordKind};
 use super::{Fence, SERVER_ID, last_record, storage_error};
 use crate::mark_fixed_text::FixedMark;
 use crate::{Error, FenceRefusal, MarkInfo, MarkLoss};
@@ -44,14 +44,18 @@ async fn mark_of(stream: &Stream<()>, subject: &str) -> Result<Option<MarkInfo>,
 impl Fence {
     /// Arms the subject as fresh: its first token sets the mark. An existing mark is unchanged.
     pub async fn arm(&self) -> Result<(), Error> {
-        let last = last_record(&self.stream, &self.subject).await?;
-        match last.mark {
-            Some(Some(_)) => Ok(()),
-            Some(None) => Err(Error::Conflict("the subject has records without a mark; re-arm it from a floor")),
-            None => {
-                // If another operator was faster, the subject is armed now, too.
-                self.append_after(&last, RecordKind::Operator, &FixedMark::fresh(&self.id, SERVER_ID), &[]).await?;
-                Ok(())
+        self.ensure_records_stay().await?;
+        let fresh = FixedMark::fresh(&self.id, SERVER_ID);
+        loop {
+            let last = last_record(&self.stream, &self.subject).await?;
+            match last.mark {
+                Some(Some(_)) => return Ok(()),
+                Some(None) => {
+                    return Err(Error::Conflict("the subject has records without a mark; re-arm it from a floor"));
+                }
+                None if self.append_after(&last, RecordKind::Operator, &fresh, &[]).await? => return Ok(()),
+                // Another operator was faster, or a writer bypassed the fence.
+                None => {}
             }
         }
     }
@@ -67,9 +71,20 @@ impl Fence {
     }
 
     /// Sets the mark to a floor. No earlier holder may have a number above it. A floor below the mark is an error. If a
-    /// writer bypassed the fence, the previous readable mark is used.
+    /// writer bypassed the fence, the previous readable mark is used. If the subject was purged, or has no readable mark any
+    /// more, a new mark is created.
     pub async fn rearm(&self, floor: Number) -> Result<(), Error> {
-        self.update_mark(|mark| mark.rearmed(floor, SERVER_ID)).await
+        self.ensure_records_stay().await?;
+        loop {
+            let last = last_record(&self.stream, &self.subject).await?;
+            let mark = match self.newest_mark(&last).await {
+                Err(Error::Refused(FenceRefusal::MarkLost(MarkLoss::Missing))) => FixedMark::fresh(&self.id, SERVER_ID),
+                mark => mark?,
+            };
+            if self.append_after(&last, RecordKind::Operator, &mark.rearmed(floor, SERVER_ID)?, &[]).await? {
+                return Ok(());
+            }
+        }
     }
 
     /// Sets whether the fence rejects tokens of other incarnations until they are adopted (T5).
@@ -85,14 +100,22 @@ impl Fence {
     async fn update_mark(&self, change: impl Fn(&FixedMark) -> Result<FixedMark, Error>) -> Result<(), Error> {
         loop {
             let last = last_record(&self.stream, &self.subject).await?;
-            let mark = match &last.mark {
-                Some(None) => previous_mark(&self.stream, &self.subject, last.sequence).await?.declared_lost(),
-                _ => last.mark()?,
-            };
+            let mark = self.newest_mark(&last).await?;
             if self.append_after(&last, RecordKind::Operator, &change(&mark)?, &[]).await? {
                 return Ok(());
             }
         }
+    }
+
+    /// The mark of this fence. If a writer bypassed the fence, it is the newest readable one, which is lost.
+    async fn newest_mark(&self, last: &LastRecord) -> Result<FixedMark, Error> {
+        let mark = match &last.mark {
+            Some(None) => previous_mark(&self.stream, &self.subject, last.sequence).await?.declared_lost(),
+            _ => last.mark()?,
+        };
+        // An operator of another fence does not change it.
+        mark.stored_mark(&self.id, SERVER_ID)?;
+        Ok(mark)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Marks in etcd: outdated cached marks, damaged marks, and marks of another etcd cluster.
 
-use leasehold_fence::conformance::{FenceWriter, Subject, token};
-use leasehold_fence::etcd::KvChange;
-use leasehold_fence::{Error, FenceRefusal, MarkLoss};
+use leasehold_core::token::Cluster;
+use leasehold_fence::conformance::{FenceWriter, Subject, fence_id, number, token};
+use leasehold_fence::etcd::{Fence, KvChange, list_marks};
+use leasehold_fence::{Error, FenceId, FenceRefusal, MarkLoss};
 
 use crate::server::{EtcdServer, EtcdWriter};
 
@@ -56,4 +57,27 @@ async fn a_mark_of_another_etcd_cluster_is_lost_until_re_armed() {
     assert!(matches!(refused, Error::Refused(FenceRefusal::MarkLost(MarkLoss::Moved))), "{refused}");
     other_writer.0.rearm(leasehold_fence::conformance::number(7)).await.expect("armed");
     other_writer.write(&token(7), "here").await.expect("a write after re-arming");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_others_under_the_prefix_are_not_marks_and_a_foreign_mark_is_not_changed() {
+    let etcd = EtcdServer::start().await;
+    etcd.fresh().await;
+    let EtcdWriter(fence) = etcd.writer().await;
+    fence.claim(&token(33)).await.expect("claimed");
+    for key in
+        ["leasehold/", "leasehold/notes", "leasehold/0123456789abcdef", "leasehold/0123456789abcdef/00000000/more"]
+    {
+        etcd.ctl(&["put", key, "something else"]).await;
+    }
+    assert_eq!(list_marks(etcd.channel(), None).await.expect("listed").len(), 1);
+    let other = FenceId::new(Cluster(*b"another!"), fence_id().resource()).expect("a name");
+    let other = Fence::new(etcd.channel(), &other);
+    for result in [other.rearm(number(50)).await, other.declare_lost().await, other.strict(true).await] {
+        assert_eq!(result.expect_err("the mark of another cluster").code(), "WRONG_CLUSTER");
+    }
+    fence.write(&token(33), &[KvChange::put("paid", "current")]).await.expect("still admitted");
+    // A damaged mark is not skipped: a restore would choose a floor without it.
+    etcd.ctl(&["put", "leasehold/0123456789abcdef/00000000", "something else"]).await;
+    assert_eq!(list_marks(etcd.channel(), None).await.expect_err("damaged").code(), "STORAGE_FAILED");
 }

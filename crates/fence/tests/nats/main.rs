@@ -3,3 +3,4 @@
 mod conformance;
 mod reader;
 mod server;
+mod streams;
