@@ -80,6 +80,10 @@ impl<'a> ManifestCas<'a> {
             let message = "the store did not confirm the write, and many others followed; read the data before a retry";
             return Err(Error::Storage(message.into()));
         }
+        if newer > 0 {
+            // All attempts so far expect an older manifest: none of them was applied, and none will be.
+            self.unconfirmed_version = None;
+        }
         if self.tries > 0 && self.began.elapsed() >= self.fence.claim_timeout {
             return Err(match self.error.take() {
                 Some(error) => storage_error(error),
@@ -101,11 +105,9 @@ impl<'a> ManifestCas<'a> {
             Err(error) => error,
         };
         match error {
-            StoreError::NotImplemented { .. } | StoreError::NotSupported { .. } => Err(Error::NotDurable {
-                setting: "the store",
-                actual: "one without conditional puts".to_owned(),
-                required: "one with conditional puts, or use `Generations`",
-            }),
+            StoreError::NotImplemented { .. } | StoreError::NotSupported { .. } => {
+                Err(unconditional("one without conditional puts"))
+            }
             StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => Err(storage_error(error)),
             // A rejection too can be the reply to an automatic retry of the client, after the first request was applied.
             StoreError::Precondition { .. } | StoreError::AlreadyExists { .. } | StoreError::NotFound { .. } => {
@@ -120,6 +122,15 @@ impl<'a> ManifestCas<'a> {
                 Ok(CasOutcome::Retry)
             }
         }
+    }
+}
+
+/// The error for a store that cannot refuse a write.
+pub(super) fn unconditional(actual: &str) -> Error {
+    Error::NotDurable {
+        setting: "the store",
+        actual: actual.to_owned(),
+        required: "one with conditional puts, or use `Generations`",
     }
 }
 

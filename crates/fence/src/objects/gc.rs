@@ -19,7 +19,8 @@ impl Fence {
         let mut listed: Vec<Path> =
             self.store.list(Some(&data)).map_ok(|object| object.location).try_collect().await.map_err(storage_error)?;
         listed.retain(|location| {
-            let Some(key) = location.filename() else { return false };
+            // A fence with a longer prefix may have its objects in a folder below.
+            let Some(key) = location.filename().filter(|key| self.data(key) == *location) else { return false };
             number_of(key).is_some_and(|number| number < mark) && !manifest.entries.values().any(|named| named == key)
         });
         listed.sort_unstable();

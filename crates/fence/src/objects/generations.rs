@@ -177,7 +177,7 @@ impl Generations {
     /// The numbers of all generations, in ascending order.
     async fn numbers(&self) -> Result<Vec<u64>, Error> {
         let listed = self.store.list_with_delimiter(Some(&self.root)).await.map_err(storage_error)?;
-        let parts = listed.common_prefixes.iter().filter_map(|prefix| prefix.filename()?.parse().ok());
+        let parts = listed.common_prefixes.iter().filter_map(|prefix| generation_number(prefix.filename()?));
         let mut numbers: Vec<u64> = parts.collect();
         numbers.sort_unstable();
         Ok(numbers)
@@ -233,6 +233,12 @@ impl Generations {
     fn generation_path(&self, number: u64) -> Path {
         self.root.clone().join(format!("{number:019}"))
     }
+}
+
+/// The number of a generation's folder: that of a token, or 0 for the first one. Other folders are none of the fence's.
+fn generation_number(folder: &str) -> Option<u64> {
+    let is_written_so = |number: &u64| format!("{number:019}") == folder;
+    folder.parse().ok().filter(is_written_so).filter(|number| *number <= Number::MAX.get())
 }
 
 impl ClaimedGeneration {

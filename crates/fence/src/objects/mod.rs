@@ -27,6 +27,7 @@
 //! ```
 
 mod cas;
+mod conditions;
 mod gc;
 mod generations;
 mod manifest;
@@ -104,8 +105,10 @@ impl Fence {
         &self.events.counters
     }
 
-    /// Creates the manifest, armed as fresh: its first token sets the mark. Fails if it exists.
+    /// Creates the manifest, armed as fresh: its first token sets the mark. Fails if it exists, and if the store does not refuse a
+    /// conditional put whose condition is not met.
     pub async fn arm(&self) -> Result<(), Error> {
+        conditions::ensure_refused(&*self.store, &self.root).await?;
         let mut cas = ManifestCas::new(self)?;
         match cas.put(None, &Manifest::fresh().next(cas.nonce())).await? {
             CasOutcome::Swapped => Ok(()),

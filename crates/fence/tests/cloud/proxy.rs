@@ -8,6 +8,8 @@ use std::thread;
 /// What the proxy does with one request.
 pub enum ProxyAction {
     Forward,
+    /// Forward the request without its conditions, as for a store that ignores them.
+    ForwardUnconditionally,
     /// Call this, then lose the request.
     LoseRequest(Box<dyn FnOnce() + Send>),
     /// Call this, then forward the request.
@@ -42,10 +44,14 @@ impl FaultyProxy {
 
 /// Handles one request and its response. The server closes the connection afterwards, so that each request has its own.
 fn handle(mut client: TcpStream, server: SocketAddr, decide: &Mutex<impl FnMut(&str) -> ProxyAction>) {
-    let Some((head, request)) = read_request(&mut client) else { return };
+    let Some((head, mut request)) = read_request(&mut client) else { return };
     let action = (decide.lock().expect("not poisoned"))(&head);
     let (after, keep) = match action {
         ProxyAction::Forward => (None, true),
+        ProxyAction::ForwardUnconditionally => {
+            request = without_conditions(&head, &request);
+            (None, true)
+        }
         ProxyAction::LoseRequest(first) => return first(),
         ProxyAction::ForwardAfter(first) => {
             first();
@@ -68,6 +74,13 @@ fn handle(mut client: TcpStream, server: SocketAddr, decide: &Mutex<impl FnMut(&
         client.write_all(&response).ok();
     }
     client.shutdown(Shutdown::Both).ok();
+}
+
+/// The request without `If-Match` and `If-None-Match`.
+fn without_conditions(head: &str, request: &[u8]) -> Vec<u8> {
+    let is_condition = |line: &&str| line.to_ascii_lowercase().starts_with("if-");
+    let lines: Vec<&str> = head.split("\r\n").filter(|line| !is_condition(line)).collect();
+    [lines.join("\r\n").as_bytes(), &request[head.len()..]].concat()
 }
 
 /// Reads a request; returns its head and all its bytes.

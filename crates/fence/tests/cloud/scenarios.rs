@@ -8,11 +8,13 @@ use leasehold_fence::conformance::{self, Subject, check, race, token};
 use leasehold_fence::objects;
 use tokio::runtime::Runtime;
 
+use crate::moto::server;
+use crate::proxy::{FaultyProxy, ProxyAction};
 use crate::subject::CloudSubject;
-use crate::target::{KINDS, Target};
+use crate::target::{KINDS, Target, TargetAddress};
 use crate::{delayed_writes, kill};
 
-pub const ALL: [(&str, fn()); 9] = [
+pub const ALL: [(&str, fn()); 10] = [
     ("s3_and_dynamodb_pass_the_conformance_suite", conforms),
     ("concurrent_holders_never_write_below_the_mark", concurrent_holders),
     ("without_the_fence_the_race_breaks_the_order", without_fence),
@@ -22,6 +24,7 @@ pub const ALL: [(&str, fn()); 9] = [
     ("a_lost_request_is_retried", delayed_writes::lost_requests),
     ("an_applied_write_succeeds_even_if_a_successor_claims_before_its_response", delayed_writes::overtaken),
     ("a_restored_table_or_prefix_rejects_tokens_until_re_armed", restored),
+    ("a_store_that_ignores_conditions_cannot_be_armed", without_conditions),
 ];
 
 /// Number of operations of the race, by the depth of the test run. The server is slow.
@@ -109,6 +112,21 @@ fn restored() {
         assert_eq!(copy.claim(&token(39)).await.expect_err("an earlier holder").code(), "STALE_TOKEN");
         copy.claim(&token(41)).await.expect("a later holder");
     });
+}
+
+fn without_conditions() {
+    let subject = CloudSubject::new("s3");
+    block_on(subject.unarmed());
+    let proxy = FaultyProxy::start(server().address, |_| ProxyAction::ForwardUnconditionally);
+    let store = std::sync::Arc::new(TargetAddress { url: proxy.url(), ..subject.address() }.store());
+    let fence = objects::Fence::new(store, "guarded", &conformance::fence_id()).expect("a prefix");
+    let error = block_on(fence.arm()).expect_err("the store refuses no write");
+    assert_eq!(error.code(), "CONFIG", "{error}");
+    assert!(error.to_string().contains("Generations"), "{error}");
+    let refused = block_on(fence.claim(&token(33))).expect_err("not armed");
+    assert_eq!(refused.refusal().expect("refused").reason(), "missing");
+    let listed = block_on(objects::list_marks(&subject.address().store(), None)).expect("listed");
+    assert!(listed.is_empty(), "{listed:?}");
 }
 
 async fn copy_all(store: &object_store::aws::AmazonS3, from: &str, to: &str) {

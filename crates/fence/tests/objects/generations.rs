@@ -162,3 +162,19 @@ async fn a_holder_that_claims_again_sees_its_writes_and_a_delayed_one_does_not_r
     successor.write("balance", b"4").await.expect("current");
     assert_eq!(again.write("balance", b"zombie").await.expect_err("stale").code(), "STALE_TOKEN");
 }
+
+#[tokio::test]
+async fn a_folder_that_is_no_generation_does_not_change_the_mark() {
+    let (dir, generations) = armed().await;
+    let mut old = generations.claim(&token(33)).await.expect("claimed");
+    let mut new = generations.claim(&token(34)).await.expect("a successor");
+    // Above every number, not in 19 digits, or not a number.
+    for name in ["9999999999999999999", "9223372036854775808", "77", "+000000000000000077", "notes"] {
+        let stray = dir.path().join("guarded/generations").join(name);
+        std::fs::create_dir_all(&stray).expect("made");
+        std::fs::write(stray.join("x"), "past the fence").expect("stored");
+        assert_eq!(generations.mark().await.expect("stored"), Some(number(34)), "{name}");
+        assert_eq!(old.write("state", b"late").await.expect_err("stale").code(), "STALE_TOKEN", "{name}");
+        new.write("state", b"current").await.expect("stored");
+    }
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::token::Cluster;
+use leasehold_core::token::{Cluster, Token};
 use leasehold_fence::objects::{Fence, ObjectChange};
 use leasehold_fence::{Error, FenceRefusal};
 use object_store::local::LocalFileSystem;
@@ -12,7 +12,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
 use crate::invalid_tokens::mistakes;
-use crate::support::{CLUSTER, RESOURCE, fence_id, id_of, number, token};
+use crate::support::{CLUSTER, RESOURCE, fence_id, id_of, number, parts, token};
 
 async fn armed() -> (Arc<InMemory>, Fence) {
     let store = Arc::new(InMemory::new());
@@ -109,11 +109,10 @@ async fn a_store_without_conditional_puts_is_an_error_that_suggests_generations(
     let store = Arc::new(LocalFileSystem::new_with_prefix(dir.path()).expect("a store"));
     let fence =
         Fence::new(store, "guarded", &fence_id()).expect("a prefix").with_claim_timeout(Duration::from_secs(60));
-    fence.arm().await.expect("creation needs no conditional update");
-    let error = fence.claim(&token(33)).await.expect_err("no conditional updates");
+    let error = fence.arm().await.expect_err("no conditional updates");
     assert_eq!(error.code(), "CONFIG");
     assert!(error.to_string().contains("Generations"), "{error}");
-    assert_eq!(fence.mark().await.expect("still fresh"), None);
+    assert_eq!(fence.claim(&token(33)).await.expect_err("not armed").refusal().expect("refused").reason(), "missing");
 }
 
 #[tokio::test]
@@ -137,4 +136,36 @@ async fn an_update_of_an_object_that_was_deleted_past_the_fence_fails_and_change
     fence.write(&token(33), &[ObjectChange::Put("balance", b"900")]).await.expect("it can be set again");
     fence.update(&token(33), "balance", |old| [old.expect("set"), b"0"].concat()).await.expect("updated");
     assert_eq!(fence.get("balance").await.expect("read").as_deref(), Some(&b"9000"[..]));
+}
+
+#[tokio::test]
+async fn garbage_collection_keeps_objects_of_a_fence_below_its_own_folder() {
+    let (store, outer) = armed().await;
+    let inner = Fence::new(store, "guarded/data", &id_of(CLUSTER, "jobs/other")).expect("a prefix");
+    inner.arm().await.expect("armed");
+    let other = Token { resource: leasehold_core::name::resource_hash("jobs/other"), ..parts(7) }.to_string();
+    inner.write(&other, &[ObjectChange::Put("balance", b"1200")]).await.expect("current");
+    outer.claim(&token(33)).await.expect("claimed");
+    assert_eq!(outer.orphans().await.expect("listed"), []);
+    outer.delete_orphans().await.expect("deleted");
+    assert_eq!(inner.get("balance").await.expect("it can be read").as_deref(), Some(&b"1200"[..]));
+}
+
+#[tokio::test]
+async fn a_write_that_loses_many_rounds_against_other_writers_is_applied_once() {
+    use futures::FutureExt;
+    let (_store, fence) = armed().await;
+    let mut rounds = 0;
+    let applied = fence.update(token(33), "log", |old| {
+        if rounds < 40 {
+            rounds += 1;
+            let content = rounds.to_string();
+            let changes = [ObjectChange::Put("other", content.as_bytes())];
+            let other = fence.write(token(33), &changes).now_or_never();
+            other.expect("a store in memory does not wait").expect("the same holder");
+        }
+        [old.unwrap_or_default(), b"line\n"].concat()
+    });
+    applied.await.expect("no one else replaces the manifest any more");
+    assert_eq!(fence.get("log").await.expect("it can be read").as_deref(), Some(&b"line\n"[..]));
 }
