@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, XattrFlags, fgetxattr, flock, fsetxattr};
+use rustix::fs::{FlockOperation, OFlags, XattrFlags, fgetxattr, flock, fremovexattr, fsetxattr};
 use rustix::io::Errno;
 
 use super::CLAIM_TIMEOUT;
@@ -21,6 +21,10 @@ use crate::{Error, FenceId, FenceRefusal, MarkInfo, MarkLoss, lock_holders, mark
 const ATTRIBUTE: &str = "user.leasehold.mark";
 /// Larger than any mark.
 const ATTRIBUTE_BYTES: usize = 4096;
+/// The extended attribute with the access control list. Where there is one, the group's bits of the mode are its mask.
+const ACCESS_LIST: &str = "system.posix_acl_access";
+/// Larger than any access control list.
+const ACCESS_LIST_BYTES: usize = 1 << 16;
 /// Part of the name of a temporary file.
 const TEMP_SUFFIX: &str = ".leasehold-draft";
 
@@ -57,12 +61,16 @@ impl Drop for LockedFile {
     }
 }
 
-/// Opens the current file.
+/// Opens the current file. A pipe is not waited for.
 pub(super) fn open(path: &Path) -> Result<OpenedFile, Error> {
-    match File::open(path) {
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of open");
+    match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(FenceRefusal::MarkLost(MarkLoss::Missing).into()),
         opened => {
             let file = opened?;
+            if !file.metadata()?.is_file() {
+                return Err(Error::InvalidArgument("the path is not that of a regular file; choose another"));
+            }
             ensure_local_filesystem(&file)?;
             Ok(OpenedFile { file, path: path.to_owned() })
         }
@@ -149,6 +157,34 @@ impl OpenedFile {
         Ok(File::open(parent_dir(&target.path))?.sync_all()?)
     }
 
+    /// Marks this file as replaced, if it has other names. Such a name is an old copy, with the identity of the file that was armed.
+    fn mark_replaced(&self, names: u64, id: &FenceId) -> Result<(), Error> {
+        if self.file.metadata()?.nlink() <= names {
+            return Ok(());
+        }
+        // A file without a mark of this fence admits nothing anyway.
+        let Ok(state) = self.stored_state(id) else { return Ok(()) };
+        set_mark(&self.file, id, &state, FileIdentity { inode: 0, born: 0 })?;
+        Ok(self.file.sync_all()?)
+    }
+
+    /// Gives another file the permissions of this one.
+    fn copy_permissions(&self, to: &File) -> Result<(), Error> {
+        to.set_permissions(self.file.metadata()?.permissions())?;
+        let mut list = vec![0; ACCESS_LIST_BYTES];
+        let copied = match fgetxattr(&self.file, ACCESS_LIST, &mut list) {
+            Ok(length) => fsetxattr(to, ACCESS_LIST, &list[..length], XattrFlags::empty()),
+            // The directory may give each new file a list.
+            Err(Errno::NODATA) => match fremovexattr(to, ACCESS_LIST) {
+                Err(Errno::NODATA) => Ok(()),
+                removed => removed,
+            },
+            Err(Errno::NOTSUP) => Ok(()),
+            Err(errno) => Err(errno),
+        };
+        Ok(copied.map_err(io::Error::from)?)
+    }
+
     /// Whether the path still refers to this file.
     fn is_current(&self) -> Result<bool, Error> {
         let own = self.file.metadata()?;
@@ -204,13 +240,21 @@ impl AtomicFile {
         content: &[u8],
     ) -> Result<(), Error> {
         let temp = TempFile::new(&self.path)?;
-        temp.file.set_permissions(locked.file.metadata()?.permissions())?;
+        locked.copy_permissions(&temp.file)?;
         temp.write(id, state, content)?;
+        // While this writer was paused, the file may have been restored and re-armed: its lock excludes no one any more.
+        if !locked.is_current()? {
+            return Err(FenceRefusal::MarkLost(MarkLoss::Moved).into());
+        }
+        locked.mark_replaced(1, id)?;
         fs::rename(&temp.path, &self.path)?;
         // Up to the rename the lock of the old file excluded other writers; from now on the new mark rejects lower tokens.
         let synced = File::open(parent_dir(&self.path))?.sync_all();
+        // A name that was added in between.
+        let marked = locked.mark_replaced(0, id);
         drop(locked);
-        Ok(synced?)
+        synced?;
+        marked
     }
 
     /// Removes temporary files of writers that died. Requires the lock, so no writer uses one of them.
@@ -245,16 +289,7 @@ impl TempFile {
     fn write(&self, id: &FenceId, state: &MarkState, content: &[u8]) -> Result<(), Error> {
         ensure_local_filesystem(&self.file)?;
         (&self.file).write_all(content)?;
-        let FileIdentity { inode, born } = FileIdentity::of(&self.file.metadata()?);
-        let mark = mark_text::encode(id, state, &[("inode", inode.to_string()), ("born", born.to_string())]);
-        fsetxattr(&self.file, ATTRIBUTE, mark.as_bytes(), XattrFlags::empty()).map_err(|errno| match errno {
-            Errno::NOTSUP => Error::NotDurable {
-                setting: "the filesystem",
-                actual: "one without extended attributes".to_owned(),
-                required: "one with extended attributes (ext4, xfs, btrfs)",
-            },
-            other => io::Error::from(other).into(),
-        })?;
+        set_mark(&self.file, id, state, FileIdentity::of(&self.file.metadata()?))?;
         Ok(self.file.sync_all()?)
     }
 }
@@ -264,6 +299,20 @@ impl Drop for TempFile {
         // It does not exist if it was renamed.
         fs::remove_file(&self.path).ok();
     }
+}
+
+/// Sets the mark of a file, for the file with this identity.
+fn set_mark(file: &File, id: &FenceId, state: &MarkState, identity: FileIdentity) -> Result<(), Error> {
+    let FileIdentity { inode, born } = identity;
+    let mark = mark_text::encode(id, state, &[("inode", inode.to_string()), ("born", born.to_string())]);
+    fsetxattr(file, ATTRIBUTE, mark.as_bytes(), XattrFlags::empty()).map_err(|errno| match errno {
+        Errno::NOTSUP => Error::NotDurable {
+            setting: "the filesystem",
+            actual: "one without extended attributes".to_owned(),
+            required: "one with extended attributes (ext4, xfs, btrfs)",
+        },
+        other => io::Error::from(other).into(),
+    })
 }
 
 fn temp_prefix(path: &Path) -> OsString {

@@ -71,6 +71,11 @@ impl LogReader {
         if from.offset < HEADER_LEN as u64 {
             return Err(Error::InvalidArgument("the checkpoint points into the header; use it unchanged"));
         }
+        if from.mark > Number::MAX.get() {
+            return Err(Error::InvalidArgument(
+                "the mark of the checkpoint is above every token number; use it unchanged",
+            ));
+        }
         Ok(Self::at(file, from))
     }
 

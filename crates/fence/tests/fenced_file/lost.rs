@@ -157,3 +157,77 @@ fn a_new_file_is_for_its_owner_only_and_the_permissions_that_were_set_stay() {
     fixture.open().write(token(5), b"published").expect("written");
     assert_eq!(mode(), 0o644);
 }
+
+#[test]
+fn another_name_of_a_replaced_file_that_is_put_back_rejects_tokens_until_it_is_re_armed() {
+    let fixture = TestFile::new();
+    fixture.open().write(token(20), b"kept").expect("current");
+    let other_name = fixture.dir.path().join("snapshot");
+    std::fs::hard_link(fixture.file(), &other_name).expect("a backup by hard links");
+    fixture.open().claim(token(25)).expect("a successor");
+    std::fs::rename(&other_name, fixture.file()).expect("put back");
+
+    let file = fixture.open();
+    assert_eq!(lost(file.write(token(20), b"zombie")), MarkLoss::Moved);
+    assert_eq!(lost(file.claim(token(26))), MarkLoss::Moved);
+    assert_eq!(fixture.content(), "kept");
+    file.rearm(number(26)).expect("armed from a floor");
+    assert_eq!(file.write(token(20), b"zombie").expect_err("an earlier holder").code(), "STALE_TOKEN");
+    file.write(token(26), b"after").expect("a later holder");
+}
+
+/// A zombie that was paused in its write, while an operator restored the file.
+#[test]
+fn a_write_in_progress_does_not_replace_a_file_that_was_restored_and_re_armed() {
+    let fixture = TestFile::new();
+    fixture.open().write(token(20), b"kept").expect("current");
+    let backup = fixture.dir.path().join("backup");
+    copy_with_attributes(&fixture.file(), &backup);
+    let late = fixture.open().update(token(20), |_| {
+        std::fs::rename(&backup, fixture.file()).expect("restored");
+        fixture.open().rearm(number(30)).expect("re-armed");
+        fixture.open().write(token(31), b"after").expect("a later holder");
+        b"zombie".to_vec()
+    });
+    assert_eq!(lost(late), MarkLoss::Moved);
+    assert_eq!((fixture.content().as_str(), fixture.names()), ("after", vec!["leader.conf".to_owned()]));
+    assert_eq!(fixture.open().mark().expect("armed"), Some(number(31)));
+}
+
+#[test]
+fn a_pipe_is_an_error_and_is_not_waited_for() {
+    let fixture = TestFile::empty();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, fixture.file(), rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let path = fixture.file();
+    std::thread::spawn(move || {
+        let opened = FencedFile::open(&path, &fence_id()).map(drop);
+        let armed = FencedFile::arm(&path, &fence_id(), number(1));
+        let listed = list_marks(&path).map(drop);
+        sender.send([opened, armed, listed]).expect("the test waits");
+    });
+    for result in receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("it does not wait for a writer") {
+        assert_eq!(result.expect_err("a pipe").code(), "INVALID_ARGUMENT");
+    }
+}
+
+/// The access control list `user::rw-, user:12345:rw-, group::---, mask::rw-, other::---`. The mode of its file is 0660.
+const ACCESS_LIST: [(u16, u16, u32); 5] =
+    [(0x01, 6, u32::MAX), (0x02, 6, 12345), (0x04, 0, u32::MAX), (0x10, 6, u32::MAX), (0x20, 0, u32::MAX)];
+
+#[test]
+fn the_access_control_list_of_a_file_stays() {
+    const NAME: &str = "system.posix_acl_access";
+    let fixture = TestFile::new();
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in ACCESS_LIST {
+        list.extend([&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat());
+    }
+    rustix::fs::setxattr(fixture.file(), NAME, &list, rustix::fs::XattrFlags::empty()).expect("set");
+    fixture.open().write(token(5), b"published").expect("written");
+    let mut found = [0; 256];
+    let length =
+        rustix::fs::getxattr(fixture.file(), NAME, &mut found).expect("the group must not get what the user has");
+    assert_eq!(found[..length], list);
+}

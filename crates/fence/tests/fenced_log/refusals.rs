@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::time::Duration;
 
-use leasehold_fence::file::FencedLog;
+use leasehold_fence::file::{Checkpoint, FencedLog, LogReader};
 use leasehold_fence::{CounterSnapshot, Error, FenceRefusal};
 use rustix::fs::{FlockOperation, flock};
 
@@ -104,5 +104,31 @@ fn a_locked_log_blocks_claims_and_appends_and_the_blocker_is_reported() {
         drop(other);
         log.append(token(5), b"yes").expect("unlocked");
         assert_eq!(fixture.numbers(), [5]);
+    }
+}
+
+#[test]
+fn a_checkpoint_that_no_reader_made_is_an_error() {
+    let fixture = TestLog::new();
+    let mut log = fixture.open();
+    log.append(token(34), b"first").expect("appended");
+    let mut reader = LogReader::open(&fixture.file(), &fence_id()).expect("opened");
+    reader.next().expect("it can be read").expect("an entry");
+    let made = reader.checkpoint();
+    let above_all = Checkpoint { mark: 1 << 63, ..made };
+    let error = LogReader::resume(&fixture.file(), &fence_id(), above_all).expect_err("not a number");
+    assert_eq!(error.code(), "INVALID_ARGUMENT");
+    let other_log = Checkpoint { log: made.log ^ 1, ..made };
+    assert_eq!(LogReader::resume(&fixture.file(), &fence_id(), other_log).expect_err("another log").code(), "CONFLICT");
+    let in_header = Checkpoint { offset: 3, ..made };
+    let error = LogReader::resume(&fixture.file(), &fence_id(), in_header).expect_err("in the header");
+    assert_eq!(error.code(), "INVALID_ARGUMENT");
+    for wrong in [
+        Checkpoint { offset: u64::MAX, ..made },
+        Checkpoint { offset: made.offset + 1, ..made },
+        Checkpoint { offset: 41, index: 0, ..made },
+    ] {
+        let mut reader = LogReader::resume(&fixture.file(), &fence_id(), wrong).expect("opened");
+        assert_eq!(reader.next().expect_err("there is no entry").code(), "CORRUPT", "{wrong:?}");
     }
 }
