@@ -49,7 +49,7 @@ fn decode(error: &RedisError) -> Option<Error> {
         "CONFLICT" => Error::Conflict("the floor is below the mark; use a higher one"),
         // Other arguments are checked by their types before they are sent.
         "INVALID_ARGUMENT" => Error::InvalidArgument(
-            "the command is missing or names the key of the mark, which only the fence may write; change it",
+            "the command is missing, has more than 7900 words or names the key of the mark, which only the fence may write; change it",
         ),
         "UNSUPPORTED_VERSION" => Error::Version { found: detail.version(), supported: VERSION },
         _ if is_library_missing(error) => FenceRefusal::MarkLost(MarkLoss::Missing).into(),

@@ -191,6 +191,8 @@ local function write(keys, args)
   local key, sequence = keys[1], args[2]
   if not key then return invalid_argument('key', 'no key of a mark was passed; pass it as the first key') end
   if not args[3] then return invalid_argument('command', 'no command was passed; pass it after the sequence') end
+  -- Lua can pass no more than about 8000 arguments to a function.
+  if #args > 7902 then return invalid_argument('command', 'the command has more than 7900 words; split it') end
   if sequence ~= '' and (not has_shape(sequence, '%d', 20) or sequence > '18446744073709551615') then
     return invalid_argument('sequence', 'the sequence is not a number below 2^64 in 20 digits; pad it with zeros, or pass an empty text')
   end

@@ -1,10 +1,10 @@
 //! Marks across restarts, and the durability settings of the server.
 
-use leasehold_fence::conformance::{FenceWriter, Subject, fence_id, token};
+use leasehold_fence::conformance::{FenceWriter, Subject, fence_id, number, token};
 use leasehold_fence::redis::{Fence, RedisDurability, durability, install};
 use leasehold_fence::{Error, FenceRefusal, MarkLoss};
 
-use crate::server::Redis;
+use crate::server::{GHOST, Redis};
 
 fn is_moved(error: &Error) -> bool {
     matches!(error, Error::Refused(FenceRefusal::MarkLost(MarkLoss::Moved)))
@@ -53,4 +53,28 @@ async fn install_is_idempotent_and_leaves_a_newer_version_unchanged() {
     redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(newer).query_async::<()>(&mut db).await.expect("loaded");
     let refused = install(&mut db).await.expect_err("a newer version");
     assert!(matches!(refused, Error::Version { found: 3, supported: 2 }), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_with_too_many_words_is_refused_and_changes_nothing() {
+    let redis = Redis::durable().await;
+    redis.fresh().await;
+    let mut writer = redis.writer().await;
+    writer.claim(&token(20)).await.expect("claimed");
+    let push = |count: usize| {
+        let mut push = redis::cmd("RPUSH");
+        push.arg(GHOST).arg(vec!["20 x"; count]);
+        push
+    };
+    for count in [7_900, 8_000, 100_000] {
+        let refused = redis.fence.write::<()>(&mut writer.db, token(21), &[GHOST], &push(count)).await;
+        assert_eq!(refused.expect_err("too many").code(), "INVALID_ARGUMENT", "{count}");
+    }
+    assert_eq!(redis.mark().await.expect("stored"), Some(number(20)));
+    redis
+        .fence
+        .write::<()>(&mut writer.db, token(20), &[GHOST], &push(7_898))
+        .await
+        .expect("the most that are allowed");
+    assert_eq!(redis.applied().await.len(), 7_898);
 }
