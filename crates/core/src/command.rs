@@ -84,7 +84,7 @@ impl Proof {
 }
 
 /// Which tokens of a request are proven: sealed by a key of the cluster for their resource, or presented with the secret of their
-/// lease. Whoever can write to the server can make up the text of a token, so only a proven one is evidence against the journal
+/// lease. Anyone who can write to the server can make up the text of a token, so only a proven one is evidence against the journal
 /// where access is restricted (A9).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProvenTokens {

@@ -1,6 +1,6 @@
 //! Sealed fencing tokens: a target verifies that a token was granted by its cluster, without a call to the server (A8).
 //!
-//! A plain token detects mistakes, not forgery: whoever knows a resource and a number can write its text. A server with a
+//! A plain token detects mistakes, not forgery: anyone who knows a resource and a number can write its text. A server with a
 //! [`SealKey`] prints sealed texts instead, and a target with the public [`SealKeys`] calls [`verify`].
 //!
 //! A sealed text has 172 bytes. The first 76 are those of a plain text with `lh2-` instead of `lh1-`, so that SQL and Lua
@@ -13,10 +13,10 @@
 //! | 87 | 86 | the Ed25519 signature, base64url without padding |
 //!
 //! Signed is `"leasehold token 2\0" ‖ bytes 1 to 76 ‖ key id ‖ SHA-256(resource name)`. The text holds 64 bits of the
-//! name's hash. Whoever may choose resource names can find one that shares these bits with a foreign name; the signature
+//! name's hash. Anyone who may choose resource names can find one that shares these bits with a foreign name; the signature
 //! covers all 256, so the token of one is refused for the other.
 //!
-//! The text names no algorithm. A key id belongs to one key for ever, because it is derived from the public key.
+//! The text names no algorithm. A key id belongs to one key permanently, because it is derived from the public key.
 //!
 //! ```
 //! use leasehold_seal::{SealKey, SealKeys, verify};

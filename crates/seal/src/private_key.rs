@@ -13,7 +13,7 @@ use leasehold_core::token::Token;
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// A key that seals tokens. Whoever has it can grant at every fence that accepts it: it stays in files of mode 0600 on the
+/// A key that seals tokens. Anyone who has it can grant at every fence that accepts it: it stays in files of mode 0600 on the
 /// servers. It is not `Copy`, its `Debug` shows the id only, and the provider wipes its memory.
 pub struct SealKey {
     pair: Ed25519KeyPair,

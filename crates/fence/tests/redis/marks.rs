@@ -78,27 +78,3 @@ async fn a_command_with_too_many_words_is_refused_and_changes_nothing() {
         .expect("the most that are allowed");
     assert_eq!(redis.applied().await.len(), 7_898);
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_command_with_too_many_words_is_refused_and_changes_nothing() {
-    let redis = Redis::durable().await;
-    redis.fresh().await;
-    let mut writer = redis.writer().await;
-    writer.claim(&token(20)).await.expect("claimed");
-    let push = |count: usize| {
-        let mut push = redis::cmd("RPUSH");
-        push.arg(GHOST).arg(vec!["20 x"; count]);
-        push
-    };
-    for count in [7_900, 8_000, 100_000] {
-        let refused = redis.fence.write::<()>(&mut writer.db, token(21), &[GHOST], &push(count)).await;
-        assert_eq!(refused.expect_err("too many").code(), "INVALID_ARGUMENT", "{count}");
-    }
-    assert_eq!(redis.mark().await.expect("stored"), Some(number(20)));
-    redis
-        .fence
-        .write::<()>(&mut writer.db, token(20), &[GHOST], &push(7_898))
-        .await
-        .expect("the most that are allowed");
-    assert_eq!(redis.applied().await.len(), 7_898);
-}
