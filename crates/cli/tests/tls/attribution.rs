@@ -41,8 +41,11 @@ fn act(call: &dyn Fn(&[&str]) -> CommandRun, prefix: &str, folder: &Path) {
     call(&["handoff", &name("handed"), "--to", "w2", "--gap"]).ok();
     call(&["run", &name("ran"), "--", "true"]).ok();
     let charter = folder.join(format!("{prefix}.toml"));
-    std::fs::write(&charter, format!("prefix = \"{prefix}/charter\"\n[charter]\nmax_hold = \"1h\"\n"))
-        .expect("written");
+    std::fs::write(
+        &charter,
+        format!("prefix = \"{prefix}/charter\"\n[charter]\nafter_revocation = \"hold_for_operator\"\n"),
+    )
+    .expect("written");
     call(&["charter", "apply", text(&charter), "--comment", "agreed"]).ok();
     call(&["charter", "remove", &name("charter"), "--comment", "over"]).ok();
 }
