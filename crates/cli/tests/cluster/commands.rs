@@ -12,12 +12,18 @@ use serde_json::Value;
 use crate::support::{Server, TEST_TIMEOUT, leasehold, run, text};
 use crate::{Cluster, number, wait_until_redirects};
 
-/// Waits until the status from a server satisfies a condition.
+/// All addresses of a cluster, with one server first.
+fn addresses_from(cluster: &Cluster, first: &Server) -> String {
+    let others = cluster.servers.iter().map(|server| &server.address).filter(|address| **address != first.address);
+    [&first.address].into_iter().chain(others).cloned().collect::<Vec<_>>().join(",")
+}
+
+/// Waits until the status from the first server that answers satisfies a condition.
 #[track_caller]
-fn wait_for_status(server: &Server, condition: impl Fn(&Value) -> bool) -> Value {
+fn wait_for_status(addresses: &str, condition: impl Fn(&Value) -> bool) -> Value {
     let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
-        let reply = run(server.command(&["cluster", "status"]).arg("--json"));
+        let reply = run(&mut leasehold(&["cluster", "status", "--json", "--addr", addresses]));
         if let Some(body) = reply.out.lines().next().and_then(|line| serde_json::from_str(line).ok())
             && condition(&body)
         {
@@ -37,7 +43,7 @@ fn every_server_reports_the_leader_the_lag_of_standbys_and_the_health_of_etcd() 
     let mut cluster = Cluster::of(EtcdCluster::three(), 3);
     cluster.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     for server in &cluster.servers {
-        let reply = wait_for_status(server, all_follow);
+        let reply = wait_for_status(&addresses_from(&cluster, server), all_follow);
         assert_eq!(reply["leader"], Value::from(cluster.servers[0].address.as_str()), "{reply}");
         assert!(
             reply["since_ms"].as_u64().is_some() && reply["position"].as_u64().is_some_and(|at| at >= 2),
@@ -53,18 +59,26 @@ fn every_server_reports_the_leader_the_lag_of_standbys_and_the_health_of_etcd() 
         let (used, quota) = (reply["database_bytes"].as_u64(), reply["quota_bytes"].as_u64());
         assert!(used.is_some_and(|used| used > 0) && used < quota, "{reply}");
     }
-    let text = cluster.servers[1].run(&["cluster", "status"]).ok().out;
+    let addresses = addresses_from(&cluster, &cluster.servers[1]);
+    let text = cluster.servers[1].run(&["cluster", "status", "--addr", &addresses]).ok().out;
     assert!(text.contains("standby") && text.contains("healthy, leader") && text.contains("BEHIND"), "{text}");
     // A missing member of etcd is reported, and so is a missing server.
     cluster.etcd.kill(2);
-    let reply = wait_for_status(&cluster.servers[1], |reply| reply["etcd"][2]["healthy"] == false);
+    let reply = wait_for_status(&addresses, |reply| reply["etcd"][2]["healthy"] == false);
     assert!(reply["etcd"][2]["problem"].is_string(), "{reply}");
     let gone = cluster.servers.pop().expect("three").address.clone();
     let named = |reply: &Value| {
         let servers = reply["servers"].as_array().cloned().unwrap_or_default();
         servers.iter().any(|server| server["address"] == gone.as_str() && server["problem"].is_string())
     };
-    wait_for_status(&cluster.servers[0], named);
+    wait_for_status(&addresses, named);
+    // A server that is not in the list is not contacted, although another one names it.
+    let alone = wait_for_status(&cluster.servers[0].address, |_| true);
+    let others = alone["servers"].as_array().expect("an array").iter();
+    let others: Vec<_> = others.filter(|server| server["address"] != cluster.servers[0].address.as_str()).collect();
+    let refused =
+        |server: &&Value| server["problem"].as_str().is_some_and(|problem| problem.contains("add it to the addresses"));
+    assert!(!others.is_empty() && others.iter().all(refused), "{alone}");
 }
 
 #[test]
@@ -73,7 +87,7 @@ fn another_server_leads_after_a_step_down_and_nothing_is_lost() {
     let before = cluster.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     let mut leader = cluster.servers[0].address.clone();
     for round in 0..3 {
-        wait_for_status(&cluster.servers[0], all_follow);
+        wait_for_status(&cluster.addresses(), all_follow);
         let reply = cluster.json(&["step-down"]);
         assert_eq!(reply["before"], Value::from(leader.as_str()), "{reply}");
         assert_ne!(reply["leader"], reply["before"], "{reply}");
@@ -84,7 +98,7 @@ fn another_server_leads_after_a_step_down_and_nothing_is_lost() {
         assert!(number(&after) > number(&before), "{after} after {before}");
     }
     // A server that stepped down is a standby and can lead again.
-    wait_for_status(&cluster.servers[0], all_follow);
+    wait_for_status(&cluster.addresses(), all_follow);
     cluster.servers.iter().for_each(wait_until_redirects);
 }
 
@@ -112,7 +126,7 @@ fn a_standby_answers_reads_only_on_request_and_reports_its_position() {
     let (leader, standby) = (&cluster.servers[0], &cluster.servers[1]);
     let grant = leader.json(&["acquire", "a", "--holder", "h", "--ttl", "10m"]);
     let seen = leader.json(&["status"])["position"].as_u64().expect("a position");
-    wait_for_status(standby, |reply| {
+    wait_for_status(&addresses_from(&cluster, standby), |reply| {
         reply["servers"].as_array().is_some_and(|all| all.iter().all(|one| one["behind"] == 0))
     });
     // By default only the leader answers.

@@ -90,7 +90,9 @@ fn a_stopped_leader_that_continues_grants_renews_expires_and_shows_nothing() {
         let shown = cluster.server(new).json(&["show", name]);
         assert!(shown.to_string().contains(&text(&grant["token_number"])), "{name}: {shown}");
     }
-    assert_eq!(cluster.server(old).run(&["renew", "a", "--token", &held]).exit, 3, "on every server");
+    let both = format!("{},{}", cluster.server(old).address, cluster.server(new).address);
+    let renewed = cluster.server(old).run(&["renew", "a", "--token", &held, "--addr", &both]);
+    assert_eq!(renewed.exit, 3, "on every server");
 }
 
 /// Fields of the cluster view of one server.

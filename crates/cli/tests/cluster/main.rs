@@ -91,7 +91,8 @@ impl Cluster {
 /// Waits until a server leads or redirects. A new standby does not know the leader for a moment.
 fn wait_until_redirects(server: &Server) {
     let deadline = Instant::now() + TEST_TIMEOUT;
-    while server.run(&["show", "a"]).exit == NO_LEADER {
+    let redirects = |answer: String| !answer.starts_with("HTTP/1.1 503") || answer.contains("to the leader at ");
+    while !get(server, "/v1/leases/a").is_some_and(redirects) {
         assert!(Instant::now() < deadline, "the server does not redirect");
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -122,8 +123,11 @@ fn one_server_leads_and_the_others_redirect_to_it() {
     let reply = standby.http("POST", "/v1/leases/a:acquire", "", r#"{"holder":"h","ttl":"10s"}"#);
     assert!(reply.starts_with("HTTP/1.1 503") && reply.contains("NOT_LEADER"), "{reply}");
     assert!(reply.contains(&leader.address), "{reply}");
-    // The client follows the redirect.
-    let grant = standby.json(&["acquire", "a", "--holder", "h", "--ttl", "60s"]);
+    // The client follows the redirect, to a server of its list only.
+    let refused = standby.run(&["acquire", "a", "--holder", "h", "--ttl", "60s"]);
+    assert!(refused.exit == NO_LEADER && refused.err.contains("NOT_LEADER"), "{refused:?}");
+    let both = format!("{},{}", standby.address, leader.address);
+    let grant = standby.json(&["acquire", "a", "--holder", "h", "--ttl", "60s", "--addr", &both]);
     assert_eq!(grant["validity"], "quorum", "{grant}");
     assert_eq!(leader.json(&["show", "a"])["held"], 1);
 }
@@ -161,9 +165,10 @@ fn a_stopped_leader_decides_nothing_after_it_continues() {
     old.wait_for_log("stands by");
     wait_until_redirects(old);
     // It has the old state in memory, but does not serve it.
-    let shown = old.json(&["show", "a"]);
+    let both = format!("{},{}", old.address, new.address);
+    let shown = old.json(&["show", "a", "--addr", &both]);
     assert!(shown.to_string().contains(&text(&after["token_number"])), "{shown}");
-    let reply = old.run(&["renew", "a", "--token", &token]);
+    let reply = old.run(&["renew", "a", "--token", &token, "--addr", &both]);
     assert_eq!(reply.exit, 3, "the lease has ended on every server: {reply:?}");
 }
 
