@@ -28,9 +28,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    acquire, audit, backup, ca, charter, check, cluster, completions, config, deadlocks, free, handoff, held_by,
-    history, init, ls, quarantine, release, renew, restore, revoke, show, status, step_down, token, usage, waiters,
-    watch,
+    acquire, approve, audit, backup, ca, charter, check, cluster, completions, config, deadlocks, free, handoff,
+    held_by, history, init, ls, proposals, quarantine, release, renew, restore, revoke, show, status, step_down, token,
+    usage, waiters, watch,
 };
 
 /// Lease server with fencing tokens
@@ -69,6 +69,8 @@ enum CliCommand {
     Revoke(revoke::Args),
     Free(free::Args),
     Quarantine(quarantine::Args),
+    Proposals(proposals::Args),
+    Approve(approve::Args),
     Ls(ls::Args),
     Show(show::Args),
     HeldBy(held_by::Args),
@@ -136,6 +138,8 @@ fn main() -> ExitCode {
         CliCommand::Revoke(args) => revoke::run(args, global),
         CliCommand::Free(args) => free::run(args, global),
         CliCommand::Quarantine(args) => quarantine::run(args, global),
+        CliCommand::Proposals(args) => proposals::run(args, global),
+        CliCommand::Approve(args) => approve::run(args, global),
         CliCommand::Ls(args) => ls::run(args, global),
         CliCommand::Show(args) => show::run(args, global),
         CliCommand::HeldBy(args) => held_by::run(args, global),

@@ -9,6 +9,7 @@ mod cluster;
 mod coverage;
 mod event;
 mod problem;
+mod proposal;
 mod request;
 mod response;
 mod view;
@@ -25,6 +26,7 @@ pub use coverage::{
 };
 pub use event::EventBody;
 pub use problem::{PROBLEM_TYPE, ProblemBody};
+pub use proposal::{ApproveBody, ProposalBody};
 pub use request::{
     AcquireBody, CapacityBody, CheckBody, FreeBody, HandoffBody, OpenSessionBody, ReleaseBody, RenewBody, RevokeBody,
     WaiveBody,

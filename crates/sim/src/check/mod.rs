@@ -68,7 +68,7 @@ pub(crate) fn broken(promise: &'static str, at: SimTime, detail: impl Into<Strin
 
 /// Every checker: file, promises and function.
 #[allow(clippy::type_complexity, reason = "a table of three columns")]
-pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 31] = [
+pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 32] = [
     ("fence_marks", "F1 F2 F3 F4 F5 F7 T5 T6", fence_marks::check),
     ("fence_without_server", "F9", fence_without_server::check),
     ("tokens", "T1 T2 T3 T4 T5 T9", tokens::check),

@@ -105,6 +105,9 @@ pub struct ProblemBody {
     /// Time until that holder's lease ends unless renewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining_ms: Option<u64>,
+    /// Number of the proposal that another identity must approve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposal: Option<u64>,
 }
 
 impl From<v1::Problem> for ProblemBody {
@@ -149,6 +152,7 @@ impl From<v1::Problem> for ProblemBody {
             holder: some(from.holder),
             held_ms: from.held_ms,
             remaining_ms: from.remaining_ms,
+            proposal: from.proposal,
         }
     }
 }
