@@ -1,7 +1,7 @@
 //! `leasehold proposals`: lists and withdraws dangerous commands that wait for the approval of a second identity.
 
 use clap::Subcommand;
-use leasehold_wire::json::ProposalBody;
+use leasehold::json::ProposalBody;
 
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
