@@ -221,11 +221,12 @@ impl Grantor {
 
     /// Checks the caller before the request has any effect (A4), then decides.
     fn check_and_decide(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
-        check_principal(&request.caller)?;
         if mutants::on(Mutant::PresentedBeforeCheck) {
             self.observe_tokens(request)?;
         }
         let authorization = self.authorize(request, command)?;
+        // What follows may be recorded with it.
+        check_principal(&request.caller)?;
         self.observe_tokens(request)?;
         self.authorize_subject(authorization, request, command)?;
         self.settle_priorities(limits::EDGES_PER_STEP);
