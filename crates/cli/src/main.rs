@@ -28,9 +28,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    acquire, audit, backup, bearer, ca, charter, check, cluster, completions, config, deadlocks, free, handoff,
-    held_by, history, init, keys, ls, quarantine, release, renew, restore, revoke, show, status, step_down, token,
-    usage, waiters, watch,
+    acquire, approve, audit, backup, bearer, ca, charter, check, cluster, completions, config, deadlocks, free,
+    handoff, held_by, history, init, keys, ls, proposals, quarantine, release, renew, restore, revoke, show, status,
+    step_down, token, usage, waiters, watch,
 };
 
 /// Lease server with fencing tokens
@@ -71,6 +71,8 @@ enum CliCommand {
     Revoke(revoke::Args),
     Free(free::Args),
     Quarantine(quarantine::Args),
+    Proposals(proposals::Args),
+    Approve(approve::Args),
     Ls(ls::Args),
     Show(show::Args),
     HeldBy(held_by::Args),
@@ -146,6 +148,8 @@ fn main() -> ExitCode {
         CliCommand::Revoke(args) => revoke::run(args, global),
         CliCommand::Free(args) => free::run(args, global),
         CliCommand::Quarantine(args) => quarantine::run(args, global),
+        CliCommand::Proposals(args) => proposals::run(args, global),
+        CliCommand::Approve(args) => approve::run(args, global),
         CliCommand::Ls(args) => ls::run(args, global),
         CliCommand::Show(args) => show::run(args, global),
         CliCommand::HeldBy(args) => held_by::run(args, global),

@@ -171,3 +171,54 @@ fn an_invalid_access_file_stops_the_start_and_the_check_with_file_line_and_key()
     std::fs::write(path("access.toml"), mine("admin", "")).expect("the file is writable");
     run(&mut leasehold(&["config", "check", &config])).ok();
 }
+
+#[test]
+fn a_dangerous_command_waits_for_a_second_identity() {
+    let two = "[[grant]]\nprincipal = \"anonymous\"\nrole = \"approver\"\nprefix = \"\"\n\
+               [two_person]\nactions = [\"set_max_ttl\", \"revoke\"]\nrevoke_up_to = 1\n";
+    let setup = Setup::start(&format!("{}{two}", mine("admin", "")), &[]);
+    let set = ["cluster", "set-max-ttl", "20m", "--comment", "slow batches"];
+    let waits = setup.run(&set).fails(8, "leasehold: APPROVAL_REQUIRED{1}");
+    assert!(waits.err.contains("leasehold approve 1"), "{}", waits.err);
+    setup.run(&set).fails(8, "leasehold: APPROVAL_REQUIRED{1}");
+    let listed = setup.run(&["proposals"]).ok().out;
+    for part in ["set max ttl to 20m", "slow batches", &format!("uid:{}", my_uid())] {
+        assert!(listed.contains(part), "{part} is missing in {listed}");
+    }
+    setup.run(&["approve", "1"]).fails(6, "leasehold: PERMISSION_DENIED");
+    setup.server.run(&["approve", "1", "--digest", "00"]).fails(1, "leasehold: CONFLICT");
+    setup.server.run(&["approve", "2"]).fails(1, "leasehold: NOT_FOUND");
+    let done = setup.server.run(&["approve", "1"]).ok().out;
+    assert!(done.contains("approved and executed proposal 1") && done.contains("set max ttl to 20m"), "{done}");
+    setup.server.run(&["approve", "1"]).fails(1, "leasehold: NOT_FOUND");
+    assert!(setup.run(&["status", "--json"]).ok().out.contains("1200000"), "the ttl was changed");
+    // One lease is revoked without an approval; the withdrawn proposal is not executed.
+    setup.run(&["acquire", "jobs/a", "--holder", "w", "--ttl", "60s"]).ok();
+    setup.run(&["revoke", "jobs/a", "--comment", "c"]).ok();
+    setup.run(&["cluster", "set-max-ttl", "30m", "--comment", "more"]).fails(8, "leasehold: APPROVAL_REQUIRED{2}");
+    setup.run(&["proposals", "cancel", "2"]).ok();
+    setup.server.run(&["approve", "2"]).fails(1, "leasehold: NOT_FOUND");
+    let history = setup.run(&["history", "--json"]).ok().out;
+    for part in ["proposed", "proposal_approved", "proposal_canceled", "anonymous"] {
+        assert!(history.contains(part), "{part} is missing in {history}");
+    }
+}
+
+#[test]
+fn an_identity_at_its_limit_is_refused_and_an_invalid_limit_names_its_line() {
+    let limit = format!("[[limit]]\nprincipal = \"uid:{}\"\nleases = 1\n", my_uid());
+    let setup = Setup::start(&format!("{}{limit}", mine("holder", "jobs")), &[]);
+    setup.run(&["acquire", "jobs/a", "--holder", "w", "--ttl", "60s"]).ok();
+    let refused = setup.run(&["acquire", "jobs/b", "--holder", "w", "--ttl", "60s"]);
+    let refused = refused.fails(7, "leasehold: RESOURCE_EXHAUSTED{identity_leases, 1, 2}");
+    assert!(refused.err.contains("ask an administrator"), "{}", refused.err);
+    setup.server.wait_for_log("limit of an identity reached");
+    setup.write_access(&format!("{}{}", mine("holder", "jobs"), limit.replace("leases = 1", "leases = -1")));
+    setup.server.signal("HUP");
+    let line = setup.server.wait_for_log("access rules unchanged");
+    assert!(line.contains("access.toml, 7, leases}"), "{line}");
+    setup.write_access(&format!("{}{}", mine("holder", "jobs"), limit.replace("leases = 1", "leases = 2")));
+    setup.server.signal("HUP");
+    setup.server.wait_for_log("access rules reloaded");
+    setup.run(&["acquire", "jobs/b", "--holder", "w", "--ttl", "60s"]).ok();
+}

@@ -8,6 +8,7 @@ pub use leasehold_core::coverage::{FenceMode, FenceReport, RefusedZombie};
 
 use std::time::Duration;
 
+use leasehold_wire::json::{ApproveBody, ProposalBody};
 use leasehold_wire::{decode_charter, encode_charter, v1};
 
 use crate::failover::RetrySafety;
@@ -55,6 +56,31 @@ impl Client {
     pub async fn waive_quarantine(&self, comment: &str) -> Result<(), Error> {
         let request = v1::WaiveQuarantine { comment: comment.into() };
         let send = |mut client: GrpcClient, request| async move { client.waive_quarantine(request).await };
+        self.servers.call(RetrySafety::NotIdempotent, Duration::ZERO, request, send).await.map(drop)
+    }
+
+    /// The dangerous commands that wait for the approval of a second identity, by number.
+    pub async fn proposals(&self) -> Result<Vec<ProposalBody>, Error> {
+        let send = |mut client: GrpcClient, request| async move { client.proposals(request).await };
+        let list = self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, v1::ProposalsRequest {}, send).await?;
+        Ok(list.proposals.into_iter().map(Into::into).collect())
+    }
+
+    /// Approves and executes a command that another identity proposed. The digest is the one of [`Client::proposals`], so that
+    /// nothing else than what was read is approved.
+    pub async fn approve(&self, proposal: u64, digest: &str) -> Result<(), Error> {
+        let body = ApproveBody { digest: digest.to_owned() };
+        let reason = "64 hexadecimal digits, as the list of proposals shows it";
+        let digest = body.digest_bytes().ok_or_else(|| Error::invalid("digest", reason))?;
+        let send = |mut client: GrpcClient, request| async move { client.approve(request).await };
+        let request = v1::Approve { proposal, digest };
+        self.servers.call(RetrySafety::NotIdempotent, Duration::ZERO, request, send).await.map(drop)
+    }
+
+    /// Withdraws a proposal.
+    pub async fn cancel_proposal(&self, proposal: u64) -> Result<(), Error> {
+        let send = |mut client: GrpcClient, request| async move { client.cancel_proposal(request).await };
+        let request = v1::CancelProposal { proposal };
         self.servers.call(RetrySafety::NotIdempotent, Duration::ZERO, request, send).await.map(drop)
     }
 

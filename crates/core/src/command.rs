@@ -1,10 +1,11 @@
 //! Commands: the typed requests to a grantor.
 
 mod answer;
+mod proposed_command;
 
 pub use answer::*;
 
-use crate::access::{Caller, RequestOrigin};
+use crate::access::{Caller, RequestOrigin, Rights};
 use crate::charter::Charter;
 pub use crate::charter::HandoffMode;
 use crate::coverage::FenceReport;
@@ -292,6 +293,20 @@ pub enum Command<'a> {
     },
     /// Hand leadership to another server. This grantor takes no further turn; no lease ends.
     StepDown,
+    /// Approve what another identity proposed. It is executed once (A14).
+    Approve {
+        /// The number of the proposal.
+        proposal: u64,
+        /// The digest of the command that is approved.
+        digest: [u8; 32],
+        /// The rights that the identity that proposed it has now; the driver knows them.
+        proposer: Option<&'a Rights>,
+    },
+    /// Withdraw a proposal.
+    CancelProposal {
+        /// The number of the proposal.
+        proposal: u64,
+    },
     /// Only present the observed token of the [`Request`].
     ObserveToken,
 }

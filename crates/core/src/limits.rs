@@ -107,6 +107,13 @@ pub const TENURES: usize = 4_096;
 /// Incarnations of a journal that are remembered by content.
 pub const INCARNATIONS: usize = 256;
 
+/// Proposals of a cluster that wait for an approval.
+pub const PROPOSALS: usize = 1_024;
+/// Proposals of one identity that wait for an approval.
+pub const PROPOSALS_PER_IDENTITY: usize = 64;
+/// Time until a proposal expires, in milliseconds.
+pub const PROPOSAL_TTL: u64 = 15 * 60_000;
+
 /// Charters of a cluster.
 pub const CHARTERS: usize = 1 << 14;
 /// Largest charter as it is stored, in bytes.

@@ -124,6 +124,10 @@ mutants! {
     EndsStillCounted breaks "A12",
     ActorMissing breaks "A13",
     ActorCarriedOver breaks "A13",
+    OneIsTwo breaks "A14",
+    ApprovedAnother breaks "A14",
+    ApprovedAgain breaks "A14",
+    ProposalNeverExpires breaks "A14",
     RequestsUnbounded breaks "X2",
 }
 

@@ -105,6 +105,12 @@ pub enum Record<'a> {
     Coverage(coverage::CoverageRecord),
     /// An operator changed the longest ttl of the cluster.
     MaxTtlSet { max_ttl: u64, comment: &'a str },
+    /// A dangerous command waits for the approval of a second identity.
+    Proposed { proposal: u64, proposer: &'a str, credential: &'a str, command: &'a [u8], until: GrantorTime },
+    /// A second identity approved a proposal; the records before it are its effect.
+    ProposalApproved { proposal: u64, approver: &'a str, credential: &'a str },
+    /// A proposal was withdrawn.
+    ProposalCanceled { proposal: u64, by: &'a str },
     /// This identity caused the records that follow in the batch. It changes no state.
     AttributedTo(Attribution<'a>),
     /// No identity is recorded for the records that follow: time, the server itself or a `local` caller caused them.

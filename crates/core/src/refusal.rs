@@ -109,6 +109,11 @@ pub enum Refusal {
     StorageFull,
     /// The caller is not allowed to do this.
     Denied(&'static str),
+    /// The request was proposed; another identity must approve it (A14).
+    ApprovalRequired {
+        /// The number of the proposal.
+        proposal: u64,
+    },
 }
 
 /// A holder that blocks a request, at the time of the refusal.
@@ -184,6 +189,7 @@ impl Refusal {
             Self::HeldForOperator => "HELD_FOR_OPERATOR",
             Self::StorageFull => "STORAGE_FULL",
             Self::Denied(_) => "PERMISSION_DENIED",
+            Self::ApprovalRequired { .. } => "APPROVAL_REQUIRED",
         }
     }
 
@@ -310,6 +316,10 @@ impl fmt::Display for Refusal {
             }
             Self::StorageFull => f.write_str("the journal is full; free disk space, then retry"),
             Self::Denied(reason) => write!(f, "not allowed: {reason}"),
+            Self::ApprovalRequired { proposal } => write!(
+                f,
+                "nothing happened yet: this needs a second identity; ask an approver to run leasehold approve {proposal} within 15 minutes"
+            ),
         }
     }
 }

@@ -184,6 +184,17 @@ fn records() -> Vec<Record<'static>> {
     all.push(Record::MaxTtlSet { max_ttl: 1_200_000, comment: "slow batches" });
     all.extend(owned_records(session, granted));
     all.extend(attribution_records());
+    all.extend([
+        Record::Proposed {
+            proposal: 17,
+            proposer: "spiffe://example/ops/ann",
+            credential: "0123456789abcdef",
+            command: &[6],
+            until: GrantorTime(900_000),
+        },
+        Record::ProposalApproved { proposal: 17, approver: "uid:1000", credential: "" },
+        Record::ProposalCanceled { proposal: 18, by: "dns:host.example" },
+    ]);
     all
 }
 

@@ -4,7 +4,8 @@
 //! the rights are compared here, and the server's tests try them over every transport.
 
 use leasehold_core::access::{
-    AccessGrant, Action, ActionScope, Caller, NO_LEASE_PROOF, NO_SESSION_PROOF, Permission, Rights, Role,
+    AccessGrant, Action, ActionScope, ApprovalRules, Caller, DangerousAction, NO_LEASE_PROOF, NO_SESSION_PROOF,
+    Permission, Rights, Role,
 };
 use leasehold_core::charter::{AfterRevocation, Charter};
 use leasehold_core::command::{
@@ -95,6 +96,8 @@ enum Cell {
 enum Subject {
     /// A lease, a session, a message or a charter that must exist, by name or, where it has one, by id.
     Existing { has_id: bool },
+    /// A proposal, by its number.
+    Proposal,
     /// A name that need not exist: the reply depends on the request only.
     AnyName,
 }
@@ -131,6 +134,7 @@ fn subject(action: Action) -> Subject {
         | A::CacheCommit
         | A::CacheAbort
         | A::CacheFilled => Subject::Existing { has_id: false },
+        A::Approve | A::CancelProposal => Subject::Proposal,
         A::OpenSession
         | A::Acquire
         | A::AcquireAll
@@ -162,6 +166,7 @@ fn subject(action: Action) -> Subject {
         | A::Watch
         | A::Charters
         | A::Coverage
+        | A::Proposals
         | A::Audit
         | A::ExportAudit
         | A::VerifyAudit
@@ -179,7 +184,7 @@ fn expected(action: Action, role: Role, relation: NameRelation) -> Cell {
         ActionScope::AnyGrant => match subject(action) {
             _ if permission == Permission::No => Cell::No,
             Subject::AnyName => Cell::Yes,
-            Subject::Existing { .. } => {
+            Subject::Existing { .. } | Subject::Proposal => {
                 if may_own {
                     Cell::Yes
                 } else {
@@ -199,6 +204,8 @@ fn expected(action: Action, role: Role, relation: NameRelation) -> Cell {
             match subject(action) {
                 _ if covered && may_own => Cell::Yes,
                 Subject::AnyName => Cell::No,
+                Subject::Proposal if permission == Permission::No || seen => Cell::No,
+                Subject::Proposal => Cell::Unseen,
                 // Who may do this nowhere learns nothing about ids.
                 Subject::Existing { has_id: true } if by_id && permission == Permission::No => Cell::No,
                 Subject::Existing { .. } if seen => Cell::No,
@@ -339,6 +346,19 @@ impl Fixture {
         self.set_up(Command::Revoke(Revoke { selector, reason: EndReason::Operator, comment: "", grace_ms: 0 }));
     }
 
+    /// Lets an identity propose to revoke the lease.
+    fn propose(&mut self, proposer: &str) {
+        self.hold(Access::Exclusive);
+        let mut approval = ApprovalRules::NONE;
+        approval.require(DangerousAction::Revoke);
+        let rights =
+            Rights::new(1, vec![AccessGrant { role: Role::Operator, prefix: "".into() }]).with_approval(approval);
+        let selector = LeaseSelector::Resource(self.name);
+        let revoke = Command::Revoke(Revoke { selector, reason: EndReason::Operator, comment: "", grace_ms: 0 });
+        let (answer, _) = self.step(Caller { principal: proposer, rights: &rights }, None, revoke);
+        assert_eq!(answer, Answer::Refused(Refusal::ApprovalRequired { proposal: 1 }));
+    }
+
     /// Prepares what the action needs; false if it is a query.
     fn prepare(&mut self, action: Action) -> bool {
         use Action as A;
@@ -360,6 +380,8 @@ impl Fixture {
             | A::SetMaxTtl
             | A::StepDown
             | A::ObserveToken => {}
+            A::Approve => self.propose("spiffe://example/proposer"),
+            A::CancelProposal => self.propose(self.owner),
             A::ResumeSession | A::RenewSession | A::Reconcile | A::CloseSession => self.open_session(),
             A::Cancel => self.wait_in_session(Some(1)),
             A::Withdraw => self.wait_in_session(None),
@@ -407,6 +429,7 @@ impl Fixture {
             | A::Watch
             | A::Charters
             | A::Coverage
+            | A::Proposals
             | A::Audit
             | A::ExportAudit
             | A::VerifyAudit
@@ -510,6 +533,11 @@ impl Fixture {
             A::WaiveQuarantine => Command::WaiveQuarantine { comment: "because" },
             A::SetMaxTtl => Command::SetMaxTtl { max_ttl_ms: 700_000, comment: "slow batches" },
             A::StepDown => Command::StepDown,
+            A::Approve => {
+                let digest = self.grantor.proposals().next().map_or([0; 32], |proposal| proposal.digest);
+                Command::Approve { proposal: 1, digest, proposer: None }
+            }
+            A::CancelProposal => Command::CancelProposal { proposal: 1 },
             A::ObserveToken => Command::ObserveToken,
             A::Show
             | A::List
@@ -526,6 +554,7 @@ impl Fixture {
             | A::Watch
             | A::Charters
             | A::Coverage
+            | A::Proposals
             | A::Audit
             | A::ExportAudit
             | A::VerifyAudit

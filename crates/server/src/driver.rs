@@ -239,7 +239,14 @@ impl<J: Journal> Driver<J> {
             }
             RequestPayload::Operation(operation) => match DecodedCommand::decode(operation, &caller) {
                 Ok(command) => {
-                    self.grantor.step(now, &Input::Request(request, command.command()));
+                    let (mut request, mut command) = (request, command.command());
+                    if let Command::Approve { proposal, proposer, .. } = &mut command {
+                        // The identity that proposed it must still have the right to do it.
+                        let principal = self.grantor.proposer_of(*proposal);
+                        *proposer = principal.map(|principal| self.rules.rights_of(principal));
+                        request.origin.proposal = Some(*proposal);
+                    }
+                    self.grantor.step(now, &Input::Request(request, command));
                     None
                 }
                 Err(refusal) => Some(refusal),

@@ -110,6 +110,9 @@ codes! {
         "Nothing is granted for some time after a restore.", "Wait, or waive the quarantine with a comment.";
     HeldForOperator = "HELD_FOR_OPERATOR", carries "", http 423, grpc FailedPrecondition, exit 4,
         "A revocation reserved the resource for an operator.", "Free the resource with a comment.";
+    ApprovalRequired = "APPROVAL_REQUIRED", carries "proposal", http 428, grpc FailedPrecondition, exit 8,
+        "The action needs the approval of a second identity; it was proposed and not executed.",
+        "Ask an approver to approve the proposal within 15 minutes.";
     NotAdopted = "NOT_ADOPTED", carries "incarnation", http 412, grpc FailedPrecondition, exit 3,
         "A strict target follows another incarnation.", "Adopt the incarnation at the target if the restore was intended.";
 }
@@ -162,6 +165,7 @@ impl Code {
             | Self::Corrupt
             | Self::Config
             | Self::RequestTooOld
+            | Self::ApprovalRequired
             | Self::NotAdopted => true,
             Self::NotFound
             | Self::Busy

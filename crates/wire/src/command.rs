@@ -99,6 +99,15 @@ impl<'a> DecodedCommand<'a> {
                 Command::SetMaxTtl { max_ttl_ms: request.max_ttl_ms, comment: &request.comment }
             }
             Operation::StepDown(_) => Command::StepDown,
+            Operation::Approve(request) => Command::Approve {
+                proposal: request.proposal,
+                digest: request.digest.as_slice().try_into().map_err(|_| Refusal::Invalid {
+                    field: "digest",
+                    reason: "32 bytes, as the list of proposals shows it",
+                })?,
+                proposer: None,
+            },
+            Operation::CancelProposal(request) => Command::CancelProposal { proposal: request.proposal },
             Operation::ReportFences(request) => {
                 let (cluster, reports) = decode_reports(request)?;
                 return Ok(Self(CommandParts::Reports(cluster, reports)));
@@ -281,6 +290,10 @@ pub fn encode_command(command: &Command<'_>) -> Option<Operation> {
             comment: (*comment).into(),
         }),
         Command::StepDown => Operation::StepDown(v1::StepDown {}),
+        Command::Approve { proposal, digest, .. } => {
+            Operation::Approve(v1::Approve { proposal: *proposal, digest: digest.to_vec() })
+        }
+        Command::CancelProposal { proposal } => Operation::CancelProposal(v1::CancelProposal { proposal: *proposal }),
         Command::ObserveToken => Operation::ObserveToken(v1::ObserveToken::default()),
         _ => return None,
     })

@@ -10,6 +10,7 @@ mod coverage;
 mod event;
 mod keys;
 mod problem;
+mod proposal;
 mod request;
 mod response;
 mod view;
@@ -27,6 +28,7 @@ pub use coverage::{
 pub use event::EventBody;
 pub use keys::{PublicSealKeyBody, SealKeySetBody};
 pub use problem::{BODY_TOO_LARGE, PROBLEM_TYPE, ProblemBody};
+pub use proposal::{ApproveBody, ProposalBody};
 pub use request::{
     AcquireBody, CapacityBody, CheckBody, FreeBody, HandoffBody, OpenSessionBody, ReleaseBody, RenewBody, RevokeBody,
     WaiveBody,

@@ -80,7 +80,8 @@ pub use payload::{delivery_resource, delivery_token};
 pub use payload_view::{queue_page, queue_view, state_entries, state_list};
 pub use problem::{METADATA_CODE, problem, problem_from_status, problem_to_status};
 pub use view::{
-    deadlock_view, ended_lease, lease_view, resource_view, session_view, status_view, usage, usage_list, waiter_view,
+    deadlock_view, ended_lease, lease_view, proposal_view, resource_view, session_view, status_view, usage, usage_list,
+    waiter_view,
 };
 
 /// Maximum size of a request message, in bytes.

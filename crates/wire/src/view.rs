@@ -1,6 +1,8 @@
 //! Encoding of views: leases, resources, waiters, sessions, deadlocks, usage and status.
 
-use leasehold_core::grantor::{Deadlock, EndedLease, LeaseView, ResourceView, SessionView, Status, Usage, WaiterView};
+use leasehold_core::grantor::{
+    Deadlock, EndedLease, LeaseView, ProposalView, ResourceView, SessionView, Status, Usage, WaiterView,
+};
 use leasehold_core::lease::EndReason;
 
 use crate::enums::{encode_access, encode_optional, encode_scope};
@@ -93,6 +95,22 @@ pub fn ended_lease(from: &EndedLease) -> v1::EndedLease {
         granted_ms: from.granted.0,
         ended_ms: from.ended.0,
         reason: v1::EndReason::from(from.reason).into(),
+    }
+}
+
+/// Encodes a proposal.
+pub fn proposal_view(from: ProposalView) -> v1::Proposal {
+    v1::Proposal {
+        proposal: from.proposal,
+        action: from.action.into(),
+        resource: from.resource,
+        lease: from.lease.map(lease_bits),
+        comment: from.comment,
+        max_ttl_ms: from.max_ttl_ms,
+        grace_ms: from.grace_ms,
+        proposer: from.proposer,
+        digest: from.digest.to_vec(),
+        remaining_ms: from.remaining_ms,
     }
 }
 

@@ -3,6 +3,7 @@
 //! Larger commands have their own module in `src`: `serve`, `run`, `fence`, `coverage`, `bench`, `demo`, `dev_cluster`.
 
 pub mod acquire;
+pub mod approve;
 pub mod audit;
 pub mod backup;
 pub mod bearer;
@@ -22,6 +23,7 @@ pub mod init;
 pub mod keys;
 mod lease_text;
 pub mod ls;
+pub mod proposals;
 pub mod quarantine;
 pub mod release;
 pub mod renew;

@@ -110,6 +110,10 @@ pub const NO_LEASE_PROOF: &str = "the lease's secret is missing or wrong; presen
 pub const NO_SESSION_PROOF: &str =
     "the session's secret is missing or wrong; present the secret from its opening, or resume the session on a stream";
 
+/// Why an identity may not approve what it proposed itself.
+pub const SAME_IDENTITY: &str =
+    "the identity or the credential that proposed this cannot approve it; ask another approver";
+
 // A lease whose owner may renew it may also be checked by its owner: one cached check serves both.
 const _: () = {
     let mut at = 0;
@@ -170,6 +174,8 @@ actions! {
     SetMaxTtl "set_max_ttl" WholeCluster [N N N N N Y],
     StepDown "step_down" WholeCluster [N N N N N Y],
     ObserveToken "observe_token" AnyGrant [Y Y Y Y Y Y],
+    Approve "approve" Names [N N N N Y Y],
+    CancelProposal "cancel_proposal" Names [N N O N Y Y],
     Show "show" Names [Y Y Y N N Y],
     List "list" Results [Y Y Y N N Y],
     HeldBy "held_by" Results [Y Y Y N N Y],
@@ -185,6 +191,7 @@ actions! {
     Watch "watch" Results [Y Y Y N N Y],
     Charters "charters" Results [Y Y Y Y N Y],
     Coverage "coverage" Names [N Y Y Y N Y],
+    Proposals "proposals" Results [N Y Y N Y Y],
     Audit "audit" Results [N Y Y N N Y],
     ExportAudit "export_audit" WholeCluster [N N N N N Y],
     VerifyAudit "verify_audit" WholeCluster [N N N N N Y],

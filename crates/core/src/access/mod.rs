@@ -4,6 +4,7 @@
 //! record is a decision that was already taken. Without a grant nothing is allowed, and there are no deny rules.
 
 mod action;
+mod approval;
 mod attribution;
 mod identity_limits;
 mod owner;
@@ -11,7 +12,8 @@ mod read_scope;
 mod rights;
 mod role;
 
-pub use action::{Action, ActionScope, NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_OWNER, Permission};
+pub use action::{Action, ActionScope, NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_OWNER, Permission, SAME_IDENTITY};
+pub use approval::{ApprovalRules, DangerousAction};
 pub use attribution::{Attribution, RequestOrigin, Via};
 pub use identity_limits::{IdentityLimits, IdentityUsage};
 pub(crate) use owner::{check_principal, decode_owner, recorded_owner};

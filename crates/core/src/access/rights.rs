@@ -1,6 +1,6 @@
 //! The rights of one identity, and the caller of a request.
 
-use super::{Action, IdentityLimits, Permission, Role};
+use super::{Action, ApprovalRules, IdentityLimits, Permission, Role};
 use crate::mutants::{self, Mutant};
 
 /// One role under one prefix of whole segments.
@@ -27,19 +27,31 @@ pub struct Rights {
     epoch: u32,
     grants: Vec<AccessGrant>,
     limits: IdentityLimits,
+    approval: ApprovalRules,
     /// Whether every action on every name is allowed, because access is not restricted.
     unrestricted: bool,
 }
 
 impl Rights {
     /// Rights of a server without access rules.
-    pub const UNRESTRICTED: &'static Self =
-        &Self { epoch: 0, grants: Vec::new(), limits: IdentityLimits::UNLIMITED, unrestricted: true };
+    pub const UNRESTRICTED: &'static Self = &Self {
+        epoch: 0,
+        grants: Vec::new(),
+        limits: IdentityLimits::UNLIMITED,
+        approval: ApprovalRules::NONE,
+        unrestricted: true,
+    };
 
     /// Rights from grants. The epoch changes whenever the rights of any identity change; zero is reserved for unrestricted access
     /// and counts as one.
     pub fn new(epoch: u32, grants: Vec<AccessGrant>) -> Self {
-        Self { epoch: epoch.max(1), grants, limits: IdentityLimits::UNLIMITED, unrestricted: false }
+        Self {
+            epoch: epoch.max(1),
+            grants,
+            limits: IdentityLimits::UNLIMITED,
+            approval: ApprovalRules::NONE,
+            unrestricted: false,
+        }
     }
 
     /// The same rights with limits on what the identity may have.
@@ -56,6 +68,17 @@ impl Rights {
     /// Changes whenever the rights of any identity change.
     pub const fn epoch(&self) -> u32 {
         self.epoch
+    }
+
+    /// The same rights, where some actions need the approval of a second identity.
+    pub const fn with_approval(mut self, approval: ApprovalRules) -> Self {
+        self.approval = approval;
+        self
+    }
+
+    /// Which actions need the approval of a second identity.
+    pub const fn approval(&self) -> &ApprovalRules {
+        &self.approval
     }
 
     /// How much the identity may have at the same time.

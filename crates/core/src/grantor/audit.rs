@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 
 use super::table::GrantorTable;
 use super::table::lease::{NONE, StoredDrainCause};
-use crate::access::{Attribution, LOCAL_PRINCIPAL, Via};
-use crate::command::HandoffMode;
+use crate::access::{Attribution, DangerousAction, LOCAL_PRINCIPAL, Via};
+use crate::command::{Command, HandoffMode, LeaseSelector, Revoke};
 use crate::coverage;
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::{Access, EndReason};
 use crate::payload::{cache, delivery, state};
 use crate::record::{DrainCause, Record};
+use crate::time::GrantorTime;
 
 /// One change for the audit log. Fields that do not apply are empty or `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub struct AuditChange<'a> {
     pub target: &'a str,
     /// The mark of the target that refused a lower number.
     pub mark: Option<u64>,
-    /// The fence mode of the target, as a stable word.
+    /// The fence mode of the target, or the action of a proposal, as a stable word.
     pub mode: &'a str,
     pub handoff: Option<HandoffMode>,
     /// The key of stored state.
@@ -158,6 +159,20 @@ impl GrantorTable {
                 each(&AuditChange { number: Some(presented.get()), until_ms: Some(quarantine.0), ..of("rolled_back") });
             }
             Record::QuarantineWaived { comment } => each(&AuditChange { comment, ..of("quarantine_waived") }),
+            Record::Proposed { proposal, command, until, .. } => {
+                let command = Command::decode_proposed(command).unwrap_or(Command::ObserveToken);
+                each(&AuditChange {
+                    at: Some(*proposal),
+                    until_ms: Some(until.0),
+                    ..self.proposed_change(&command, of("proposed"))
+                });
+            }
+            Record::ProposalApproved { proposal, .. } => {
+                each(&AuditChange { at: Some(*proposal), ..self.proposal_change(*proposal, of("proposal_approved")) });
+            }
+            Record::ProposalCanceled { proposal, .. } => {
+                each(&AuditChange { at: Some(*proposal), ..self.proposal_change(*proposal, of("proposal_canceled")) });
+            }
             Record::MaxTtlSet { max_ttl, comment } => {
                 each(&AuditChange { ttl_ms: Some(*max_ttl), comment, ..of("max_ttl_set") });
             }
@@ -258,6 +273,32 @@ impl GrantorTable {
     }
 
     /// A change of a held lease. If the lease does not exist, applying the record reports the error.
+    /// The change of a proposal that waits for an approval.
+    fn proposal_change<'a>(&'a self, id: u64, base: AuditChange<'a>) -> AuditChange<'a> {
+        match self.proposals.get(id, GrantorTime(0)) {
+            Some(proposal) => self.proposed_change(&proposal.command(), base),
+            None => base,
+        }
+    }
+
+    fn proposed_change<'a>(&'a self, command: &Command<'a>, base: AuditChange<'a>) -> AuditChange<'a> {
+        let (comment, ttl_ms) = match *command {
+            Command::Free { comment, .. }
+            | Command::WaiveQuarantine { comment }
+            | Command::RemoveCharter { comment, .. }
+            | Command::Revoke(Revoke { comment, .. }) => (comment, None),
+            Command::SetMaxTtl { max_ttl_ms, comment } => (comment, Some(max_ttl_ms)),
+            _ => ("", None),
+        };
+        let lease = match *command {
+            Command::Revoke(Revoke { selector: LeaseSelector::Id(id), .. }) => Some(id),
+            _ => None,
+        };
+        let resource = self.proposed_name(command).unwrap_or_default();
+        let mode = DangerousAction::of(command).map_or("", DangerousAction::word);
+        AuditChange { resource, lease, comment, ttl_ms, mode, ..base }
+    }
+
     fn lease_change(&self, slot: u32, kind: &'static str) -> AuditChange<'_> {
         let Some((reuse, lease)) = self.leases.at(slot) else {
             return AuditChange { kind, ..AuditChange::default() };

@@ -88,6 +88,16 @@ impl Grantor {
         AccessCheck { grantor: self, caller, proof, me, action: action(command), subject: subject(command) }
     }
 
+    /// Whether a caller may execute a command now, without an effect.
+    pub(super) fn may(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<(), Refusal> {
+        if request.caller.rights.is_unrestricted() {
+            return Ok(());
+        }
+        let check = self.access_check(request, command);
+        check.rights()?;
+        check.subject()
+    }
+
     fn count_denial(
         &mut self,
         request: &Request<'_>,
@@ -201,6 +211,8 @@ enum AccessSubject<'a> {
     /// All names of an atomic acquire.
     Names(&'a [(&'a str, Access)], Option<SessionId>),
     Reports(&'a [FenceReport<'a>]),
+    /// A proposal, which is judged by the name that it concerns.
+    Proposal(u64),
     /// Something that must exist under a name.
     Existing(&'a str, RefusalSubject),
     /// A lease with its token number.
@@ -233,7 +245,7 @@ impl AccessCheck<'_> {
     /// Checks the rights alone.
     fn rights(&self) -> Result<(), Refusal> {
         match self.subject {
-            AccessSubject::Nothing | AccessSubject::Session(_) => self.anywhere(),
+            AccessSubject::Nothing | AccessSubject::Session(_) | AccessSubject::Proposal(_) => self.anywhere(),
             AccessSubject::Cluster => self.everywhere(),
             AccessSubject::Name(name, _) => self.name(name, None).map(drop),
             AccessSubject::Names(names, _) => {
@@ -278,6 +290,7 @@ impl AccessCheck<'_> {
             | AccessSubject::Reports(_)
             | AccessSubject::Existing(..) => Ok(()),
             AccessSubject::Session(session) => self.session(session),
+            AccessSubject::Proposal(id) => self.proposal(id),
             AccessSubject::Name(_, session) | AccessSubject::Names(_, session) => {
                 session.map_or(Ok(()), |id| self.session(id))
             }
@@ -310,6 +323,20 @@ impl AccessCheck<'_> {
                 self.own_payload(key, number, table.cache.owner_of(key, number))
             }
         }
+    }
+
+    /// Checks a proposal by the name that it concerns. One that may not be seen is answered like one that does not exist.
+    fn proposal(&self, id: u64) -> Result<(), Refusal> {
+        let absent = Refusal::NotFound(RefusalSubject::Proposal);
+        let proposal = self.grantor.table.proposals.get(id, self.grantor.now()).ok_or(absent.clone())?;
+        let permission = match self.grantor.table.proposed_name(&proposal.command()) {
+            Some(name) => self.name(name, Some(absent))?,
+            None => self.allowed(self.caller.rights.permission_everywhere(self.action)).map_err(|_| absent)?,
+        };
+        if permission == Permission::Own && *proposal.proposer != *self.caller.principal {
+            return Err(Refusal::Denied(NOT_OWNER));
+        }
+        Ok(())
     }
 
     fn anywhere(&self) -> Result<(), Refusal> {
@@ -480,6 +507,7 @@ const fn subject<'a>(command: &'a Command<'a>) -> AccessSubject<'a> {
         Command::Report { reports, .. } => AccessSubject::Reports(reports),
         Command::Delivery(command) => delivery_subject(command),
         Command::Cache(command) => cache_subject(command),
+        Command::Approve { proposal, .. } | Command::CancelProposal { proposal } => AccessSubject::Proposal(*proposal),
         Command::WaiveQuarantine { .. } | Command::SetMaxTtl { .. } | Command::StepDown => AccessSubject::Cluster,
     }
 }
@@ -566,6 +594,8 @@ pub(super) const fn action(command: &Command<'_>) -> Action {
         Command::WaiveQuarantine { .. } => Action::WaiveQuarantine,
         Command::SetMaxTtl { .. } => Action::SetMaxTtl,
         Command::StepDown => Action::StepDown,
+        Command::Approve { .. } => Action::Approve,
+        Command::CancelProposal { .. } => Action::CancelProposal,
         Command::ObserveToken => Action::ObserveToken,
     }
 }

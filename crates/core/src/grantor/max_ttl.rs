@@ -11,6 +11,15 @@ impl Grantor {
     /// Changes the longest ttl; a comment is required. It is lowered only if no lease can outlast it: the quarantine after a restore
     /// or a rollback lasts one longest ttl, and must cover every lease that may be held then (T5, T9).
     pub(super) fn set_max_ttl(&mut self, max_ttl: u64, comment: &str) -> Result<Answer, Refusal> {
+        self.check_max_ttl(max_ttl, comment)?;
+        if max_ttl != self.table.max_ttl() {
+            self.record(&Record::MaxTtlSet { max_ttl, comment });
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Checks a new longest ttl and its comment.
+    pub(super) fn check_max_ttl(&self, max_ttl: u64, comment: &str) -> Result<(), Refusal> {
         if comment.trim().is_empty() {
             return Err(Refusal::Invalid { field: "comment", reason: "required to change max_ttl; explain why" });
         }
@@ -21,10 +30,7 @@ impl Grantor {
         if self.is_longer_in_use(max_ttl) {
             return Err(Refusal::Conflict(RefusalSubject::MaxTtl));
         }
-        if max_ttl != self.table.max_ttl() {
-            self.record(&Record::MaxTtlSet { max_ttl, comment });
-        }
-        Ok(Answer::Done)
+        Ok(())
     }
 
     /// Whether a lease, a session, a wait, a message, a cached key or a charter has a longer ttl. It reads all of them until it finds

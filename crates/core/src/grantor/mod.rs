@@ -18,6 +18,7 @@ mod max_ttl;
 mod operator;
 mod payloads;
 mod priority;
+mod proposals;
 mod query;
 mod query_budget;
 mod queue_consumers;
@@ -32,6 +33,7 @@ mod waiters;
 
 pub use audit::AuditChange;
 pub use authorize::Denial;
+pub use proposals::ProposalView;
 pub use query::{Query, QueryAnswer, QueryOutcome, QueuePage, hide_names};
 pub use query_budget::QueryBudget;
 pub use recovery::{
@@ -272,6 +274,12 @@ impl Grantor {
         if self.only_endings && !command.only_ends() && !mutants::on(Mutant::FullJournalGrants) {
             return Err(Refusal::StorageFull);
         }
+        self.check_approval(request, command)?;
+        self.execute(request, command)
+    }
+
+    /// Executes a command that needs no approval, or that was approved.
+    fn execute(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
         match command {
             Command::OpenSession(open) => self.open_session(&request.caller, open),
             Command::ResumeSession { session, secret } => self.resume_session(*session, *secret),
@@ -304,6 +312,8 @@ impl Grantor {
             Command::WaiveQuarantine { comment } => self.waive_quarantine(comment),
             Command::SetMaxTtl { max_ttl_ms, comment } => self.set_max_ttl(*max_ttl_ms, comment),
             Command::StepDown => self.step_down(),
+            Command::Approve { proposal, digest, proposer } => self.approve(request, *proposal, digest, *proposer),
+            Command::CancelProposal { proposal } => self.cancel_proposal(request, *proposal),
             // Where renewals rotate the token, a retry must get the same answer.
             Command::Renew(renew) => self.renew(renew),
             Command::RenewSession { .. } | Command::Confirm(_) | Command::ObserveToken => {
@@ -314,11 +324,16 @@ impl Grantor {
 
     /// Requests that another server leads; only a cluster with standbys has one.
     fn step_down(&mut self) -> Result<Answer, Refusal> {
+        self.check_step_down()?;
+        self.out.step_down = true;
+        Ok(Answer::Done)
+    }
+
+    fn check_step_down(&self) -> Result<(), Refusal> {
         if self.validity != Validity::Quorum {
             return Err(Refusal::NotFound(RefusalSubject::Standby));
         }
-        self.out.step_down = true;
-        Ok(Answer::Done)
+        Ok(())
     }
 
     /// Records a fact and applies it to the state; the two never differ.

@@ -17,7 +17,8 @@ const ENDED_BYTES: usize = 64;
 const _: () = assert!(limits::READERS as usize * ENDED_BYTES < limits::STEP_BYTES, "a short comment always fits");
 
 impl Grantor {
-    pub(super) fn revoke(&mut self, revoke: &Revoke<'_>) -> Result<Answer, Refusal> {
+    /// Checks a revocation. Returns the leases that it ends.
+    pub(super) fn check_revoke(&self, revoke: &Revoke<'_>) -> Result<Vec<u32>, Refusal> {
         if !matches!(revoke.reason, EndReason::Operator | EndReason::Policy) {
             return Err(Refusal::Invalid { field: "reason", reason: "operator or policy" });
         }
@@ -32,6 +33,11 @@ impl Grantor {
                 reason: "too long, because it is recorded for each lease; shorten it",
             });
         }
+        Ok(leases)
+    }
+
+    pub(super) fn revoke(&mut self, revoke: &Revoke<'_>) -> Result<Answer, Refusal> {
+        let leases = self.check_revoke(revoke)?;
         if mutants::on(Mutant::RevokeForgotten) {
             return Ok(Answer::Done);
         }
@@ -92,13 +98,19 @@ impl Grantor {
         self.notify(to, SessionEvent::Draining { lease, until });
     }
 
-    pub(super) fn free(&mut self, resource: &str, comment: &str) -> Result<Answer, Refusal> {
+    /// Checks that a resource is blocked for an operator. Returns its name.
+    pub(super) fn check_free<'a>(&self, resource: &'a str, comment: &str) -> Result<&'a str, Refusal> {
         let name = Name::parse(resource)?.as_str();
         check_comment(comment)?;
         let held = self.table.resources.find(name).and_then(|at| self.table.resources.state(at));
         if !held.is_some_and(|state| state.for_operator) {
             return Err(Refusal::NotFound(RefusalSubject::Hold));
         }
+        Ok(name)
+    }
+
+    pub(super) fn free(&mut self, resource: &str, comment: &str) -> Result<Answer, Refusal> {
+        let name = self.check_free(resource, comment)?;
         self.record(&Record::Freed { resource: name, comment });
         Ok(Answer::Done)
     }
@@ -124,12 +136,18 @@ impl Grantor {
         Ok(Answer::Done)
     }
 
-    pub(super) fn remove_charter(&mut self, prefix: &str, comment: &str) -> Result<Answer, Refusal> {
+    /// Checks that a prefix has a charter of its own. Returns the prefix.
+    pub(super) fn check_remove_charter<'a>(&self, prefix: &'a str, comment: &str) -> Result<&'a str, Refusal> {
         let prefix = Prefix::parse(prefix)?.as_str();
         check_comment(comment)?;
         if self.table.charters.get(prefix).is_none() {
             return Err(Refusal::NotFound(RefusalSubject::Charter));
         }
+        Ok(prefix)
+    }
+
+    pub(super) fn remove_charter(&mut self, prefix: &str, comment: &str) -> Result<Answer, Refusal> {
+        let prefix = self.check_remove_charter(prefix, comment)?;
         self.record(&Record::CharterRemoved { prefix, comment });
         self.after_charter_change();
         Ok(Answer::Done)
@@ -141,8 +159,8 @@ impl Grantor {
         self.suspect_all_actors();
     }
 
-    /// Ends a quarantine early; a comment is required (T5).
-    pub(super) fn waive_quarantine(&mut self, comment: &str) -> Result<Answer, Refusal> {
+    /// Checks that there is a quarantine to waive; a comment is required (T5).
+    pub(super) fn check_waive(&self, comment: &str) -> Result<(), Refusal> {
         if comment.trim().is_empty() {
             return Err(Refusal::Invalid { field: "comment", reason: "required to waive a quarantine; explain why" });
         }
@@ -150,6 +168,12 @@ impl Grantor {
         if self.check_quarantine().is_ok() {
             return Err(Refusal::NotFound(RefusalSubject::Quarantine));
         }
+        Ok(())
+    }
+
+    /// Ends a quarantine early (T5).
+    pub(super) fn waive_quarantine(&mut self, comment: &str) -> Result<Answer, Refusal> {
+        self.check_waive(comment)?;
         self.record(&Record::QuarantineWaived { comment });
         self.offer_all();
         Ok(Answer::Done)

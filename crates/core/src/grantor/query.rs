@@ -4,7 +4,7 @@
 //! cursors do not show it either.
 
 use super::query_budget::QueryBudget;
-use super::{Deadlock, EndedLease, Grantor, LeaseView, ResourceView, Status, Usage, WaiterView};
+use super::{Deadlock, EndedLease, Grantor, LeaseView, ProposalView, ResourceView, Status, Usage, WaiterView};
 use crate::access::{Action, Caller, ReadScope};
 use crate::charter::Charter;
 use crate::coverage::TargetView;
@@ -112,6 +112,8 @@ pub enum Query {
         /// The resource.
         resource: String,
     },
+    /// Proposals that wait for an approval.
+    Proposals,
     /// Status and counts.
     Status,
     /// Everything that metrics are read from.
@@ -144,6 +146,8 @@ pub enum QueryAnswer<'a> {
     Coverage(Vec<TargetView>),
     /// To [`Query::Charters`] and [`Query::CharterOf`]: prefixes and charters.
     Charters(Vec<(&'a str, &'a Charter)>),
+    /// To [`Query::Proposals`], by number.
+    Proposals(Vec<ProposalView>),
     /// To [`Query::Status`].
     Status(Box<Status>),
     /// To [`Query::Metrics`]: the caller may read everything.
@@ -188,6 +192,7 @@ impl Query {
             Self::Usage { .. } | Self::UsagePage { .. } => Action::Usage,
             Self::Coverage { .. } => Action::Coverage,
             Self::Charters { .. } | Self::CharterOf { .. } => Action::Charters,
+            Self::Proposals => Action::Proposals,
             Self::Status => Action::Status,
             Self::Metrics => Action::Metrics,
         }
@@ -209,6 +214,7 @@ impl Query {
             | Self::Usage { .. }
             | Self::UsagePage { .. }
             | Self::Charters { .. }
+            | Self::Proposals
             | Self::Status
             | Self::Metrics => None,
         }
@@ -230,6 +236,7 @@ impl Query {
             | Self::Usage { .. }
             | Self::UsagePage { .. }
             | Self::Charters { .. }
+            | Self::Proposals
             | Self::Status
             | Self::Metrics => unreachable!("the query is not about one name"),
         }
@@ -295,6 +302,9 @@ impl Grantor {
                 QueryAnswer::Charters(seen.take(*limit).collect())
             }
             Query::CharterOf { resource } => QueryAnswer::Charters(self.charter_of(resource).into_iter().collect()),
+            Query::Proposals => {
+                QueryAnswer::Proposals(self.proposals().filter(|proposal| scope.covers(&proposal.resource)).collect())
+            }
             Query::Status => QueryAnswer::Status(Box::new(self.status())),
             Query::Metrics => QueryAnswer::Everything(self),
         }

@@ -131,6 +131,21 @@ impl<'a> Record<'a> {
                 tagged(out, 38, &[*max_ttl]);
                 out.text(comment);
             }
+            Self::Proposed { proposal, proposer, credential, command, until } => {
+                tagged(out, 41, &[*proposal, until.0]);
+                out.text(proposer);
+                out.text(credential);
+                out.bytes(command);
+            }
+            Self::ProposalApproved { proposal, approver, credential } => {
+                tagged(out, 42, &[*proposal]);
+                out.text(approver);
+                out.text(credential);
+            }
+            Self::ProposalCanceled { proposal, by } => {
+                tagged(out, 43, &[*proposal]);
+                out.text(by);
+            }
             Self::AttributedTo(attribution) => {
                 out.u8(46);
                 attribution.encode(out);
@@ -232,6 +247,15 @@ impl<'a> Record<'a> {
             36 => Self::Expired(ExpiredBatch::decode(from)?),
             37 => Self::Coverage(coverage::CoverageRecord::decode(from)?),
             38 => Self::MaxTtlSet { max_ttl: max_ttl(from)?, comment: from.text()? },
+            41 => {
+                let (proposal, until) = (from.num()?, GrantorTime(from.num()?));
+                let (proposer, credential) = (principal(from)?, from.text()?);
+                Self::Proposed { proposal, proposer, credential, command: from.bytes()?, until }
+            }
+            42 => {
+                Self::ProposalApproved { proposal: from.num()?, approver: principal(from)?, credential: from.text()? }
+            }
+            43 => Self::ProposalCanceled { proposal: from.num()?, by: principal(from)? },
             46 => Self::AttributedTo(Attribution::decode(from)?),
             47 => Self::AttributionEnded,
             _ => return Err(from.wrong("unknown record")),
@@ -494,4 +518,14 @@ pub(crate) fn decode_access(from: &mut Reader<'_>) -> Result<Access, DecodeError
         3 => Access::Units(from.num32()?),
         _ => return Err(from.wrong("no such access")),
     })
+}
+
+/// An identity of valid length.
+fn principal<'a>(from: &mut Reader<'a>) -> Result<&'a str, DecodeError> {
+    let text = from.text()?;
+    if (1..=limits::PRINCIPAL_BYTES).contains(&text.len()) {
+        Ok(text)
+    } else {
+        Err(from.wrong("an identity of a wrong length"))
+    }
 }

@@ -61,6 +61,10 @@ impl Refusal {
                 out.flag(*rolled_back);
             }
             Self::HeldForOperator => out.u8(14),
+            Self::ApprovalRequired { proposal } => {
+                out.u8(17);
+                out.num(*proposal);
+            }
         }
     }
 
@@ -90,6 +94,7 @@ impl Refusal {
                 Self::Busy { position, holder: Some(Box::new(BusyHolder { holder, others, held_ms, remaining_ms })) }
             }
             16 => Self::AccessChange { held: pick(from, AccessKind::ALL)?, requested: pick(from, AccessKind::ALL)? },
+            17 => Self::ApprovalRequired { proposal: from.num()? },
             _ => return Err(from.wrong("no such refusal")),
         })
     }

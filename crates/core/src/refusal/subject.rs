@@ -62,6 +62,8 @@ named! {
         Standby => "standby",
         /// The longest ttl of the cluster.
         MaxTtl => "max_ttl",
+        /// A proposal that waits for an approval.
+        Proposal => "proposal",
     }
 }
 
@@ -88,6 +90,7 @@ impl RefusalSubject {
                 "no standby exists, because the journal is on this machine; only a server over etcd can step down"
             }
             Self::MaxTtl => "the cluster has no longest ttl; create the cluster first",
+            Self::Proposal => "the proposal does not exist, expired, was withdrawn or was executed; list the proposals",
         }
     }
 
@@ -110,6 +113,9 @@ impl RefusalSubject {
             Self::Quarantine => "the request conflicts with the quarantine; read the status before you retry",
             Self::Target => "the request conflicts with the reported target; read the coverage before you retry",
             Self::Standby => "the request conflicts with the standbys; read the cluster status before you retry",
+            Self::Proposal => {
+                "the proposal is another command than the approved one; list the proposals and read it again"
+            }
             Self::MaxTtl => {
                 "a lease, session, wait, message, cached key or charter has a longer ttl; end or shorten it, then retry"
             }
@@ -204,5 +210,9 @@ named! {
         IdentityWaiters => "identity_waiters",
         /// Bytes of metadata of one identity.
         IdentityMetadata => "identity_metadata",
+        /// Proposals that wait for an approval.
+        Proposals => "proposals",
+        /// Proposals of one identity that wait for an approval.
+        IdentityProposals => "identity_proposals",
     }
 }

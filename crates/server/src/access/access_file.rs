@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use leasehold_core::access::{AccessGrant, Role};
+use leasehold_core::access::{AccessGrant, ApprovalRules, DangerousAction, Role};
 use leasehold_core::name::Prefix;
 use serde::Deserialize;
 use toml::Spanned;
@@ -31,6 +31,7 @@ pub struct AccessFile {
     grants: Vec<PrincipalGrant>,
     limits: PrincipalLimits,
     own_limits: BTreeMap<Box<str>, PrincipalLimits>,
+    approval: ApprovalRules,
 }
 
 /// An access file is invalid.
@@ -63,10 +64,19 @@ impl std::error::Error for AccessFileError {}
 struct FileText {
     #[serde(default)]
     grant: Vec<Spanned<GrantText>>,
+    two_person: Option<TwoPersonText>,
     #[serde(default)]
     limits: LimitsText,
     #[serde(default)]
     limit: Vec<Spanned<LimitsText>>,
+}
+
+/// Actions that need the approval of a second identity.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TwoPersonText {
+    actions: Vec<Spanned<String>>,
+    revoke_up_to: Option<Spanned<u64>>,
 }
 
 #[derive(Deserialize)]
@@ -128,12 +138,19 @@ impl AccessFile {
         }
         let limits = file.limits.over(&PrincipalLimits::default()).map_err(invalid)?;
         let own_limits = own_limits(&file.limit, &limits).map_err(invalid)?;
-        Ok(Self { grants, limits, own_limits })
+        let approval =
+            file.two_person.map_or(Ok(ApprovalRules::NONE), |text| approval_rules(&text)).map_err(invalid)?;
+        Ok(Self { grants, limits, own_limits, approval })
     }
 
     /// Limits of each identity that has none of its own.
     pub fn limits(&self) -> &PrincipalLimits {
         &self.limits
+    }
+
+    /// Actions that need the approval of a second identity.
+    pub fn approval(&self) -> &ApprovalRules {
+        &self.approval
     }
 
     /// Identities with limits of their own.
@@ -145,6 +162,31 @@ impl AccessFile {
     pub fn grants(&self) -> &[PrincipalGrant] {
         &self.grants
     }
+}
+
+/// The `[two_person]` table.
+fn approval_rules(text: &TwoPersonText) -> Result<ApprovalRules, (usize, &'static str, String)> {
+    let mut rules = ApprovalRules::NONE;
+    for action in &text.actions {
+        let at = action.span().start;
+        let Some(found) = DangerousAction::parse(action.get_ref()) else {
+            let known: Vec<_> = DangerousAction::ALL.iter().map(|action| action.word()).collect();
+            let message = format!("{:?} cannot need an approval; use some of {}", action.get_ref(), known.join(", "));
+            return Err((at, "actions", message));
+        };
+        if rules.is_required(found) {
+            return Err((at, "actions", format!("{:?} is repeated; write it once", action.get_ref())));
+        }
+        rules.require(found);
+    }
+    if let Some(up_to) = &text.revoke_up_to {
+        if !rules.is_required(DangerousAction::Revoke) {
+            let message = "needs \"revoke\" in actions; add it, or remove this key".to_owned();
+            return Err((up_to.span().start, "revoke_up_to", message));
+        }
+        rules.revoke_up_to = *up_to.get_ref();
+    }
+    Ok(rules)
 }
 
 /// The `[[limit]]` tables. Keys that a table leaves out are those of all identities.
@@ -269,6 +311,26 @@ mod tests {
         assert_eq!(file.limits().state.sessions, PrincipalLimits::default().state.sessions);
         let own = file.own_limits()["uid:1"];
         assert_eq!((own.state.leases, own.traffic.watches), (9, 0));
+    }
+
+    #[test]
+    fn two_persons_are_required_for_the_listed_actions() {
+        let good = grant("uid:1", "holder", "jobs");
+        let parse = |text: &str| AccessFile::parse(&format!("{good}[two_person]\n{text}"));
+        let file = parse("actions = [\"free\", \"revoke\"]\nrevoke_up_to = 3\n").expect("the file is valid");
+        assert!(file.approval().is_required(DangerousAction::Free));
+        assert!(!file.approval().is_required(DangerousAction::StepDown));
+        assert_eq!(file.approval().revoke_up_to, 3);
+        let cases = [
+            ("actions = [\"acquire\"]\n", Some(6), "actions"),
+            ("actions = [\"free\", \"free\"]\n", Some(6), "actions"),
+            ("actions = []\nrevoke_up_to = 3\n", Some(7), "revoke_up_to"),
+            ("actions = [\"free\"]\nalone = true\n", Some(7), "alone"),
+        ];
+        for (text, line, key) in cases {
+            let error = parse(text).expect_err("the file is invalid");
+            assert_eq!((error.line, error.key.as_str()), (line, key), "{error}");
+        }
     }
 
     #[test]

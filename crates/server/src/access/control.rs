@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use leasehold_core::access::{AccessGrant, Caller, Rights};
+use leasehold_core::access::{AccessGrant, ApprovalRules, Caller, Rights};
 use tokio::sync::watch;
 
 use super::{AccessFile, PrincipalLimits};
@@ -21,13 +21,14 @@ pub struct AccessRules {
     /// Limits of each identity, and of those with limits of their own.
     limits: PrincipalLimits,
     own_limits: BTreeMap<Box<str>, PrincipalLimits>,
+    approval: ApprovalRules,
 }
 
 impl AccessRules {
     /// Rules of a server without an access file: identities of this machine may do everything, others nothing.
     fn unrestricted() -> Self {
-        let (limits, own_limits) = Default::default();
-        Self { epoch: 0, rights: None, other: Arc::new(Rights::new(0, Vec::new())), limits, own_limits }
+        let (limits, own_limits, approval) = Default::default();
+        Self { epoch: 0, rights: None, other: Arc::new(Rights::new(0, Vec::new())), limits, own_limits, approval }
     }
 
     fn of_file(file: &AccessFile, epoch: u32) -> Self {
@@ -38,11 +39,12 @@ impl AccessRules {
         let (limits, own_limits) = (*file.limits(), file.own_limits().clone());
         let of = |principal: &str| own_limits.get(principal).unwrap_or(&limits).state;
         let rights = grants.into_iter().map(|(principal, grants)| {
-            let rights = Rights::new(epoch, grants).with_limits(of(&principal));
+            let rights = Rights::new(epoch, grants).with_limits(of(&principal)).with_approval(*file.approval());
             (principal, Arc::new(rights))
         });
         let rights = Some(rights.collect());
-        Self { epoch, rights, other: Arc::new(Rights::new(epoch, Vec::new())), limits, own_limits }
+        let approval = *file.approval();
+        Self { epoch, rights, other: Arc::new(Rights::new(epoch, Vec::new())), limits, own_limits, approval }
     }
 
     /// The rights of a principal.
@@ -159,7 +161,7 @@ impl AccessControl {
 
 /// Whether any principal has other grants or limits.
 fn differ(old: &AccessRules, new: &AccessRules) -> bool {
-    if (&old.limits, &old.own_limits) != (&new.limits, &new.own_limits) {
+    if (&old.limits, &old.own_limits, &old.approval) != (&new.limits, &new.own_limits, &new.approval) {
         return true;
     }
     let (Some(old), Some(new)) = (&old.rights, &new.rights) else { return true };

@@ -251,6 +251,20 @@ impl Leasehold for GrpcService {
         self.execute_done(&metadata, Operation::StepDown(message)).await
     }
 
+    async fn approve(&self, request: Request<v1::Approve>) -> Result<Response<v1::Done>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        self.execute_done(&metadata, Operation::Approve(message)).await
+    }
+
+    async fn cancel_proposal(&self, request: Request<v1::CancelProposal>) -> Result<Response<v1::Done>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        self.execute_done(&metadata, Operation::CancelProposal(message)).await
+    }
+
+    async fn proposals(&self, _: Request<v1::ProposalsRequest>) -> Result<Response<v1::ProposalList>, Status> {
+        respond_query(self.api.proposals().await)
+    }
+
     async fn set_charter(&self, request: Request<v1::SetCharter>) -> Result<Response<v1::Done>, Status> {
         let (metadata, _, message) = request.into_parts();
         self.execute_done(&metadata, Operation::SetCharter(Box::new(message))).await

@@ -54,6 +54,8 @@ pub fn log(body: &RequestPayload, identity: &Identity) {
         Operation::WaiveQuarantine(waive) => executed!(comment = waive.comment,),
         Operation::SetMaxTtl(set) => executed!(max_ttl_ms = set.max_ttl_ms, comment = set.comment,),
         Operation::StepDown(_) => executed!(),
+        Operation::Approve(approve) => executed!(proposal = approve.proposal,),
+        Operation::CancelProposal(cancel) => executed!(proposal = cancel.proposal,),
         _ => {}
     }
 }

@@ -7,7 +7,7 @@ use leasehold_core::name::{HolderName, Name, NameError, Prefix};
 use leasehold_core::refusal::{Refusal, RefusalSubject};
 use leasehold_wire::{
     Code, MAX_LEASES_PER_VIEW, deadlock_view, encode_charter, encode_coverage, ended_lease, lease_view, problem,
-    queue_page, resource_view, state_entries, status_view, usage, v1, waiter_view,
+    proposal_view, queue_page, resource_view, state_entries, status_view, usage, v1, waiter_view,
 };
 
 use super::Api;
@@ -99,6 +99,17 @@ impl Api {
             _ => None,
         };
         self.query_at("deadlocks", 0, query, convert).await
+    }
+
+    /// Proposals that wait for an approval, by number.
+    pub async fn proposals(&self) -> QueryResult<v1::ProposalList> {
+        let convert = |answer: QueryAnswer<'_>| match answer {
+            QueryAnswer::Proposals(found) => {
+                Some(v1::ProposalList { proposals: found.into_iter().map(proposal_view).collect() })
+            }
+            _ => None,
+        };
+        self.query_at("proposals", 0, Query::Proposals, convert).await
     }
 
     /// Ended leases of a resource that are still in memory, latest first.

@@ -34,6 +34,8 @@ pub const fn operation_name(operation: &Operation) -> &'static str {
         Operation::WaiveQuarantine(_) => "waive_quarantine",
         Operation::SetMaxTtl(_) => "set_max_ttl",
         Operation::StepDown(_) => "step_down",
+        Operation::Approve(_) => "approve",
+        Operation::CancelProposal(_) => "cancel_proposal",
         Operation::ReportFences(_) => "report_fences",
         Operation::ForgetTarget(_) => "forget_target",
         Operation::ObserveToken(_) => "observe_token",

@@ -207,6 +207,9 @@ pub fn operation(attempt: &Attempt<'_>) -> Option<Operation> {
         Action::WaiveQuarantine => Operation::WaiveQuarantine(v1::WaiveQuarantine { comment: comment() }),
         Action::SetMaxTtl => Operation::SetMaxTtl(v1::SetMaxTtl { max_ttl_ms: 600_000, comment: comment() }),
         Action::StepDown => Operation::StepDown(v1::StepDown {}),
+        // There is no proposal; `approvals` tries those that exist.
+        Action::Approve => Operation::Approve(v1::Approve { proposal: 1, digest: vec![0; 32] }),
+        Action::CancelProposal => Operation::CancelProposal(v1::CancelProposal { proposal: 1 }),
         Action::ObserveToken => {
             Operation::ObserveToken(v1::ObserveToken { token: lease.token.clone(), resource: String::new() })
         }
@@ -253,6 +256,9 @@ pub fn http_request(attempt: &Attempt<'_>) -> Option<(String, String)> {
         Action::WaiveQuarantine => post("/v1/quarantine:waive".into(), &comment),
         Action::SetMaxTtl => post("/v1/cluster:set_max_ttl".into(), r#"{"max_ttl":"10m","comment":"for the test"}"#),
         Action::StepDown => post("/v1/cluster:step_down".into(), "{}"),
+        Action::Approve => post("/v1/proposals/1:approve".into(), &format!(r#"{{"digest":"{}"}}"#, "00".repeat(32))),
+        Action::CancelProposal => post("/v1/proposals/1:cancel".into(), "{}"),
+        Action::Proposals => get("/v1/proposals".into()),
         Action::Show => get(format!("/v1/leases/{name}")),
         Action::List => get(format!("/v1/leases?prefix={name}")),
         Action::HeldBy => get(format!("/v1/holders/{HOLDER}")),
@@ -351,6 +357,7 @@ impl Attempt<'_> {
             Action::Cluster => query_code(client.cluster(v1::ClusterRequest {}).await, |_| true),
             Action::Keys => query_code(client.keys(v1::KeysRequest {}).await, |_| true),
             Action::Watch => query_code(client.watch(v1::WatchRequest { prefix: resource() }).await, |_| true),
+            Action::Proposals => query_code(client.proposals(v1::ProposalsRequest {}).await, |_| true),
             Action::Charters => query_code(client.charters(v1::ChartersRequest::default()).await, |_| true),
             Action::Coverage => {
                 let request = v1::CoverageRequest { resource: resource(), min_position: 0 };
@@ -370,6 +377,8 @@ impl Attempt<'_> {
                 Operation::ConfirmHold(request) => grpc_code(client.confirm_hold(request).await),
                 Operation::ResizeHold(request) => grpc_code(client.resize_hold(request).await),
                 Operation::Veto(request) => grpc_code(client.veto(request).await),
+                Operation::Approve(request) => grpc_code(client.approve(request).await),
+                Operation::CancelProposal(request) => grpc_code(client.cancel_proposal(request).await),
                 Operation::RemoveCharter(request) => grpc_code(client.remove_charter(request).await),
                 other => match crate::transport_clients::unary_call(client, other).await? {
                     Ok(()) => "OK".to_owned(),

@@ -12,7 +12,7 @@ use crate::attempts::{Attempt, Subject, Transport, http_request};
 use crate::transport_clients::{HttpConnection, connect};
 
 /// The action of every gRPC method. The session stream is opened by a hello, and carries one action per request.
-pub const METHODS: [(&str, Action); 46] = [
+pub const METHODS: [(&str, Action); 49] = [
     ("Session", Action::OpenSession),
     ("OpenSession", Action::OpenSession),
     ("RenewSession", Action::RenewSession),
@@ -33,6 +33,9 @@ pub const METHODS: [(&str, Action); 46] = [
     ("WaiveQuarantine", Action::WaiveQuarantine),
     ("SetMaxTtl", Action::SetMaxTtl),
     ("StepDown", Action::StepDown),
+    ("Approve", Action::Approve),
+    ("CancelProposal", Action::CancelProposal),
+    ("Proposals", Action::Proposals),
     ("Show", Action::Show),
     ("List", Action::List),
     ("HeldBy", Action::HeldBy),
@@ -63,7 +66,7 @@ pub const METHODS: [(&str, Action); 46] = [
 ];
 
 /// The action of every HTTP endpoint; none for those that answer anyone.
-pub const ENDPOINTS: [(&str, &str, Option<Action>); 42] = [
+pub const ENDPOINTS: [(&str, &str, Option<Action>); 45] = [
     ("get", "/v1/leases", Some(Action::List)),
     ("post", "/v1/leases/{name}:acquire", Some(Action::Acquire)),
     ("post", "/v1/leases/{name}:renew", Some(Action::Renew)),
@@ -97,6 +100,9 @@ pub const ENDPOINTS: [(&str, &str, Option<Action>); 42] = [
     ("get", "/v1/coverage/{name}", Some(Action::Coverage)),
     ("delete", "/v1/coverage/{name}", Some(Action::ForgetTarget)),
     ("post", "/v1/quarantine:waive", Some(Action::WaiveQuarantine)),
+    ("get", "/v1/proposals", Some(Action::Proposals)),
+    ("post", "/v1/proposals/{proposal}:approve", Some(Action::Approve)),
+    ("post", "/v1/proposals/{proposal}:cancel", Some(Action::CancelProposal)),
     ("get", "/v1/cluster", Some(Action::Cluster)),
     ("post", "/v1/cluster:set_max_ttl", Some(Action::SetMaxTtl)),
     ("post", "/v1/cluster:step_down", Some(Action::StepDown)),

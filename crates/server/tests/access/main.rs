@@ -1,6 +1,7 @@
 //! Access control against running servers: the permission matrix over every transport, hidden names, reloads and owners.
 
 mod access_server;
+mod approvals;
 mod attempts;
 mod endpoints;
 mod evidence;

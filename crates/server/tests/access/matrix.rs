@@ -69,6 +69,8 @@ fn depends_on_more(action: Action) -> bool {
             | Free
             | RemoveCharter
             | WaiveQuarantine
+            | Approve
+            | CancelProposal
             | ExtendMessage
             | AckMessage
             | NackMessage

@@ -105,6 +105,9 @@ pub struct ProblemBody {
     /// Time until that holder's lease ends unless renewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining_ms: Option<u64>,
+    /// Number of the proposal that another identity must approve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposal: Option<u64>,
 }
 
 /// The HTTP status of a body that is too large, whose code is that of every exceeded limit.
@@ -152,6 +155,7 @@ impl From<v1::Problem> for ProblemBody {
             holder: some(from.holder),
             held_ms: from.held_ms,
             remaining_ms: from.remaining_ms,
+            proposal: from.proposal,
         }
     }
 }

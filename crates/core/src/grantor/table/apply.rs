@@ -5,6 +5,7 @@ mod end;
 
 use super::actors::StoredReply;
 use super::lease::{Drain, StoredLease};
+use super::proposals::Proposal;
 use super::{ClusterIdentity, Deadlock, GrantorTable, Quarantine};
 use crate::charter::Charter;
 use crate::limits;
@@ -57,6 +58,18 @@ impl GrantorTable {
             }
             Record::MaxTtlSet { max_ttl, .. } => {
                 self.identity.as_mut().ok_or("a longest ttl before the cluster exists")?.max_ttl = *max_ttl;
+            }
+            Record::Proposed { proposal, proposer, credential, command, until } => {
+                let new = Proposal {
+                    proposer: (*proposer).into(),
+                    credential: (*credential).into(),
+                    command: (*command).into(),
+                    until: *until,
+                };
+                self.proposals.add(*proposal, new, self.time)?;
+            }
+            Record::ProposalApproved { proposal, .. } | Record::ProposalCanceled { proposal, .. } => {
+                self.proposals.remove(*proposal)?;
             }
             Record::SessionOpened { session, owner, holder, ttl, secret, waits_only } => {
                 self.open_session(*session, *owner, holder, *ttl, *secret, *waits_only)?;

@@ -8,6 +8,7 @@ pub(crate) mod ended;
 pub(crate) mod lease;
 pub(crate) mod number_gaps;
 pub(crate) mod owners;
+pub(crate) mod proposals;
 pub(crate) mod resource;
 pub(crate) mod vacant_names;
 
@@ -37,6 +38,7 @@ use ended::{EndedLeases, Usage};
 use lease::{LeaseExtra, StoredLease};
 use number_gaps::NumberGaps;
 use owners::Owners;
+use proposals::Proposals;
 use resource::Resources;
 
 /// All state of a grantor.
@@ -81,6 +83,7 @@ pub(crate) struct GrantorTable {
     pub queues: QueueTable,
     pub cache: CacheTable,
     pub coverage: CoverageTable,
+    pub proposals: Proposals,
     pub due: PendingWork,
 }
 
@@ -176,6 +179,7 @@ impl GrantorTable {
             queues: QueueTable::default(),
             cache: CacheTable::default(),
             coverage: CoverageTable::default(),
+            proposals: Proposals::default(),
             due: PendingWork {
                 leases: TimerWheel::new(GrantorTime(0)),
                 sessions: TimerWheel::new(GrantorTime(0)),

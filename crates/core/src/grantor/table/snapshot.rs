@@ -6,6 +6,7 @@ mod snapshot_owners;
 use super::deadline::StallClock;
 use super::ended::{EndedLeases, Usage};
 use super::number_gaps::NumberGaps;
+use super::proposals::Proposals;
 use super::{ClusterIdentity, Deadlock, GrantorTable, Quarantine};
 use crate::charter::Charter;
 use crate::codec::{DecodeError, Reader, Write};
@@ -20,19 +21,25 @@ use snapshot_owners::SnapshotOwners;
 
 /// Format version of a snapshot. The first one had neither the time of the last charter change nor the coverage; the second one
 /// had neither gaps nor the end of a waived quarantine; the third one had no owners. A state in which everything is of `local` is
-/// still written in the third one, so that earlier versions of the server can read it.
-const VERSION: u8 = 4;
+/// still written in the third one, and one in which nothing was ever proposed without the fifth one, so that earlier versions of the
+/// server can read it.
+const VERSION: u8 = 5;
 const FIRST_VERSION: u8 = 1;
 const SECOND_VERSION: u8 = 2;
 const THIRD_VERSION: u8 = 3;
+const FOURTH_VERSION: u8 = 4;
 
 impl GrantorTable {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let owners = SnapshotOwners::of(self);
-        if owners.is_empty() {
-            out.u8(THIRD_VERSION);
-        } else {
+        let has_proposals = self.proposals.last > 0;
+        if has_proposals {
             out.u8(VERSION);
+            out.flag(!owners.is_empty());
+        } else {
+            out.u8(if owners.is_empty() { THIRD_VERSION } else { FOURTH_VERSION });
+        }
+        if !owners.is_empty() {
             owners.encode(out);
         }
         out.flag(self.identity.is_some());
@@ -60,6 +67,9 @@ impl GrantorTable {
         self.coverage.encode(out);
         self.gaps.encode(out);
         out.num(self.waived_until.0);
+        if has_proposals {
+            self.proposals.encode(out);
+        }
     }
 
     pub fn decode(bytes: &[u8], hash_seed: u64) -> Result<Self, DecodeError> {
@@ -68,8 +78,8 @@ impl GrantorTable {
         if !(FIRST_VERSION..=VERSION).contains(&version) {
             return Err(from.wrong("a snapshot of another format version"));
         }
-        let owners =
-            if version > THIRD_VERSION { SnapshotOwners::decode(&mut from)? } else { SnapshotOwners::default() };
+        let has_owners = if version > FOURTH_VERSION { from.flag()? } else { version > THIRD_VERSION };
+        let owners = if has_owners { SnapshotOwners::decode(&mut from)? } else { SnapshotOwners::default() };
         let mut table = Self::new(hash_seed);
         if from.flag()? {
             let (cluster, incarnation) = (Cluster(from.array()?), Incarnation(from.num32()?));
@@ -108,6 +118,9 @@ impl GrantorTable {
         if version > SECOND_VERSION {
             table.gaps = NumberGaps::decode(&mut from, table.counter)?;
             table.waived_until = GrantorTime(from.num()?);
+        }
+        if version > FOURTH_VERSION {
+            table.proposals = Proposals::decode(&mut from)?;
         }
         owners.set_payload_owners(&mut table).map_err(|problem| from.wrong(problem))?;
         from.finish()?;

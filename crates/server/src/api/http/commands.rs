@@ -12,9 +12,9 @@ use leasehold_core::ids::SessionId;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::secret::SessionSecret;
 use leasehold_wire::json::{
-    AcquireBody, CapacityBody, CheckBody, CurrentLeaseBody, DoneBody, FenceReportsBody, FreeBody, GrantBody,
-    HandoffBody, OpenSessionBody, ReleaseBody, RenewBody, RevokeBody, SessionBody, SessionStateBody, SetCharterBody,
-    SetMaxTtlBody, StepDownBody, WaiveBody,
+    AcquireBody, ApproveBody, CapacityBody, CheckBody, CurrentLeaseBody, DoneBody, FenceReportsBody, FreeBody,
+    GrantBody, HandoffBody, OpenSessionBody, ReleaseBody, RenewBody, RevokeBody, SessionBody, SessionStateBody,
+    SetCharterBody, SetMaxTtlBody, StepDownBody, WaiveBody,
 };
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
@@ -22,7 +22,7 @@ use leasehold_wire::{Code, problem, session_bits, v1, welcome};
 
 use super::extract::{JsonBody, NoQuery, PathName, StrictQuery, metadata, token};
 use super::respond::{HttpResult, WithPosition};
-use super::verbs::{LeaseVerb, SessionVerb};
+use super::verbs::{LeaseVerb, ProposalVerb, SessionVerb};
 use crate::api::Api;
 use crate::api::problems::no_reply;
 use crate::api::queries::status_of;
@@ -232,6 +232,36 @@ pub async fn waive(
     body: JsonBody,
 ) -> Result<Response, HttpProblem> {
     let operation = body.parse::<WaiveBody>()?.into_operation();
+    execute(&api, &headers, operation).await
+}
+
+/// `POST /v1/proposals/{proposal}:approve` and `:cancel`.
+pub async fn proposal(
+    State(api): State<Api>,
+    PathName(path): PathName,
+    _: StrictQuery<NoQuery>,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> Result<Response, HttpProblem> {
+    let (id, word) = path.rsplit_once(':').unwrap_or((&path, ""));
+    let verb = ProposalVerb::from_word(word)
+        .ok_or_else(|| unknown_verb("/v1/proposals/NUMBER", word, &ProposalVerb::WORDS))?;
+    let is_number = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
+    let proposal = id.parse().ok().filter(|_| is_number);
+    let proposal =
+        proposal.ok_or(Refusal::Invalid { field: "proposal", reason: "the number of a proposal, for example 17" })?;
+    let operation = match verb {
+        ProposalVerb::Approve => {
+            let reason = "64 hexadecimal digits, as the list of proposals shows it";
+            let digest = body.parse::<ApproveBody>()?.digest_bytes();
+            let digest = digest.ok_or(Refusal::Invalid { field: "digest", reason })?;
+            Operation::Approve(v1::Approve { proposal, digest })
+        }
+        ProposalVerb::Cancel => {
+            let NoFields {} = body.parse()?;
+            Operation::CancelProposal(v1::CancelProposal { proposal })
+        }
+    };
     execute(&api, &headers, operation).await
 }
 

@@ -16,7 +16,7 @@ use axum::routing::{self, MethodRouter};
 
 use super::Api;
 use extract::no_body;
-use verbs::{LeaseVerb, SessionVerb};
+use verbs::{LeaseVerb, ProposalVerb, SessionVerb};
 
 pub use health::openmetrics;
 
@@ -93,6 +93,8 @@ fn table() -> Vec<Route> {
         Route::get("/v1/coverage/{*name}", queries::coverage),
         Route::delete("/v1/coverage/{*name}", commands::forget_target),
         Route::post("/v1/quarantine:waive", commands::waive),
+        Route::get("/v1/proposals", queries::proposals),
+        Route::post("/v1/proposals/{*proposal}", commands::proposal).with_verbs(&ProposalVerb::WORDS),
         Route::get("/v1/cluster", queries::cluster),
         Route::post("/v1/cluster:set_max_ttl", commands::set_max_ttl),
         Route::post("/v1/cluster:step_down", commands::step_down),

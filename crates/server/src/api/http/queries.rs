@@ -10,7 +10,7 @@ use futures::{Stream, StreamExt};
 use leasehold_core::refusal::Refusal;
 use leasehold_wire::json::{
     CharterEntryBody, ClusterBody, CoverageBody, DeadlockBody, EndedLeaseBody, EventBody, LeaseBody, ProblemBody,
-    ResourceBody, ResourcesBody, SealKeySetBody, StatusBody, UsageBody, WaiterBody,
+    ProposalBody, ResourceBody, ResourcesBody, SealKeySetBody, StatusBody, UsageBody, WaiterBody,
 };
 use leasehold_wire::{Code, decode_charter, v1};
 use serde::Deserialize;
@@ -140,6 +140,12 @@ pub async fn deadlocks(
 ) -> HttpResult<Vec<DeadlockBody>> {
     let (list, position) = api.deadlocks(v1::DeadlocksRequest { limit }).await?;
     Ok(WithPosition::list(list.deadlocks, position))
+}
+
+/// `GET /v1/proposals`.
+pub async fn proposals(State(api): State<Api>, _: StrictQuery<NoQuery>) -> HttpResult<Vec<ProposalBody>> {
+    let (list, position) = api.proposals().await?;
+    Ok(WithPosition::list(list.proposals, position))
 }
 
 /// Parameters of a list of usage.

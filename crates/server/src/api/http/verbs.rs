@@ -33,3 +33,8 @@ verbs! {
     /// Commands on a session: `POST /v1/sessions/{session}:verb`.
     SessionVerb: Renew = "renew", Close = "close"
 }
+
+verbs! {
+    /// Commands on a proposal: `POST /v1/proposals/{proposal}:verb`.
+    ProposalVerb: Approve = "approve", Cancel = "cancel"
+}

@@ -41,5 +41,5 @@ pub fn describe(document: &mut Document) {
         "Comment for the audit log",
         "moved away",
     );
-    document.add(HttpMethod::Delete, "/v1/charters/{prefix}", remove);
+    document.add(HttpMethod::Delete, "/v1/charters/{prefix}", remove.problems(&[Code::ApprovalRequired]));
 }

@@ -7,6 +7,7 @@ mod coverage;
 mod health;
 mod leases;
 mod operation;
+mod proposals;
 mod queries;
 mod sessions;
 
@@ -77,6 +78,7 @@ fn build() -> OpenApi {
     audit_and_backup::describe(&mut document);
     charters::describe(&mut document);
     coverage::describe(&mut document);
+    proposals::describe(&mut document);
     cluster::describe(&mut document);
     health::describe(&mut document);
     let mut info = Info::new("Leasehold", env!("CARGO_PKG_VERSION"));

@@ -1,0 +1,66 @@
+//! `leasehold proposals`: lists and withdraws dangerous commands that wait for the approval of a second identity.
+
+use clap::Subcommand;
+use leasehold::json::ProposalBody;
+
+use crate::global_args::GlobalArgs;
+use crate::output::CommandResult;
+use crate::table::{TextTable, format_duration};
+
+/// List the commands that wait for the approval of a second identity
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  leasehold proposals\n  leasehold proposals cancel 17")]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<ProposalsCommand>,
+}
+
+#[derive(Subcommand)]
+enum ProposalsCommand {
+    /// Withdraw a proposal
+    #[command(after_help = "Example:\n  leasehold proposals cancel 17")]
+    Cancel {
+        /// Number of the proposal
+        proposal: u64,
+    },
+}
+
+pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
+    if let Some(ProposalsCommand::Cancel { proposal }) = &args.command {
+        global.call(async |client| client.cancel_proposal(*proposal).await)?;
+        return Ok(global.done(format!("withdrew proposal {proposal}")));
+    }
+    let proposals = global.call(async |client| client.proposals().await)?;
+    Ok(global.output(&proposals, || {
+        let mut table = TextTable::new(["PROPOSAL", "COMMAND", "PROPOSED BY", "COMMENT", "EXPIRES IN", "DIGEST"]);
+        for proposal in &proposals {
+            table.row([
+                proposal.proposal.to_string(),
+                command_text(proposal),
+                proposal.proposer.clone(),
+                proposal.comment.clone(),
+                format_duration(proposal.remaining_ms),
+                proposal.digest.chars().take(16).collect(),
+            ]);
+        }
+        table.text()
+    }))
+}
+
+/// What a proposal would do, in the words of the command line.
+pub fn command_text(proposal: &ProposalBody) -> String {
+    let mut text = proposal.action.replace('_', " ");
+    if !proposal.resource.is_empty() {
+        text.push_str(&format!(" {}", proposal.resource));
+    }
+    if let Some(lease) = &proposal.lease {
+        text.push_str(&format!(" lease {lease}"));
+    }
+    if let Some(max_ttl_ms) = proposal.max_ttl_ms {
+        text.push_str(&format!(" to {}", format_duration(max_ttl_ms)));
+    }
+    if let Some(grace_ms) = proposal.grace_ms.filter(|ms| *ms > 0) {
+        text.push_str(&format!(" with {} grace", format_duration(grace_ms)));
+    }
+    text
+}
