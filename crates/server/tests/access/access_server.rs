@@ -55,16 +55,20 @@ pub fn identity(principal: &str) -> Identity {
 impl AccessServer {
     /// Starts a server with these grants, and an administrator.
     pub async fn start(grants: &[(&str, &str, &str)]) -> Self {
-        Self::start_with(&access_file(grants), Arc::default()).await
+        Self::start_with(&access_file(grants)).await
     }
 
     /// Starts a server that seals tokens.
     pub async fn start_sealed(grants: &[(&str, &str, &str)], sealer: Arc<TokenSealer>) -> Self {
-        Self::start_with(&access_file(grants), sealer).await
+        Self::start_from(&access_file(grants), sealer).await
     }
 
     /// Starts a server with an access file.
-    pub async fn start_with(file: &AccessFile, sealer: Arc<TokenSealer>) -> Self {
+    pub async fn start_with(file: &AccessFile) -> Self {
+        Self::start_from(file, Arc::default()).await
+    }
+
+    async fn start_from(file: &AccessFile, sealer: Arc<TokenSealer>) -> Self {
         let control = Arc::new(AccessControl::new(file));
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let config = ServerConfig { listen, access: control.clone(), sealer, ..ServerConfig::default() };

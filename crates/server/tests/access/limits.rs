@@ -111,7 +111,7 @@ impl Renewer {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_one_identity_floods_another_one_acquires_and_loses_no_renewal() {
     let limits = "sessions = 3\nleases = 5\nwatches = 2\nrequests_per_second = 50\n";
-    let mut server = AccessServer::start_with(&flooder_limits(limits), Arc::default()).await;
+    let mut server = AccessServer::start_with(&flooder_limits(limits)).await;
     let stop = Arc::new(AtomicBool::new(false));
     let mut own = Renewer::start(&mut server, FLOODER, "jobs/own").await;
     let mut floods = Vec::new();
@@ -151,8 +151,7 @@ async fn while_one_identity_floods_another_one_acquires_and_loses_no_renewal() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_names_the_limit_its_maximum_and_the_count_over_every_transport() {
-    let mut server =
-        AccessServer::start_with(&flooder_limits("sessions = 2\nleases = 1\nwaiters = 0\n"), Arc::default()).await;
+    let mut server = AccessServer::start_with(&flooder_limits("sessions = 2\nleases = 1\nwaiters = 0\n")).await;
     let (mut client, mut http) = (server.client_as(FLOODER).await, server.http_as(FLOODER).await);
     let mut stream = server.stream_as(FLOODER).await;
     client.open_session(open("second")).await.expect("two sessions are allowed");
@@ -183,7 +182,7 @@ async fn a_refusal_names_the_limit_its_maximum_and_the_count_over_every_transpor
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_that_ends_makes_place_for_another_one() {
-    let mut server = AccessServer::start_with(&flooder_limits("watches = 1\n"), Arc::default()).await;
+    let mut server = AccessServer::start_with(&flooder_limits("watches = 1\n")).await;
     let (mut client, mut other) = (server.client_as(FLOODER).await, server.client_as(WORKER).await);
     let watch = || v1::WatchRequest { prefix: "jobs".into() };
     let first = client.watch(watch()).await.expect("one watch is allowed");
@@ -204,7 +203,7 @@ async fn a_watch_that_ends_makes_place_for_another_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_without_an_identity_are_counted_by_address_and_an_idle_one_makes_room() {
     let limits = "[[limit]]\nprincipal = \"anonymous\"\nconnections = 2\n";
-    let mut server = AccessServer::start_with(&file(limits), Arc::default()).await;
+    let mut server = AccessServer::start_with(&file(limits)).await;
     let address = server.listen_as(WORKER).await;
     let mut streams = Vec::new();
     for _ in 0..2 {
