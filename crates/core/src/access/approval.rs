@@ -1,7 +1,5 @@
 //! Dangerous actions, and which of them need the approval of a second identity (A14).
 
-use crate::command::Command;
-
 /// An action that one identity can do much harm with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -40,19 +38,6 @@ impl DangerousAction {
     /// The dangerous action of this name.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.word() == word)
-    }
-
-    /// The dangerous action of a command, if it is one.
-    pub(crate) const fn of(command: &Command<'_>) -> Option<Self> {
-        match command {
-            Command::Free { .. } => Some(Self::Free),
-            Command::Revoke(_) => Some(Self::Revoke),
-            Command::WaiveQuarantine { .. } => Some(Self::WaiveQuarantine),
-            Command::RemoveCharter { .. } => Some(Self::RemoveCharter),
-            Command::SetMaxTtl { .. } => Some(Self::SetMaxTtl),
-            Command::StepDown => Some(Self::StepDown),
-            _ => None,
-        }
     }
 }
 

@@ -1,11 +1,25 @@
-//! Binary codec of commands that are proposed and executed later. The format must never change: proposals are journaled.
+//! Dangerous commands, and their binary codec: they are proposed and executed later. The format must never change: proposals are journaled.
 
 use super::{Command, LeaseSelector, Revoke};
+use crate::access::DangerousAction;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::ids::LeaseId;
 use crate::lease::EndReason;
 
 impl Command<'_> {
+    /// The dangerous action that this is, if it is one.
+    pub(crate) const fn dangerous_action(&self) -> Option<DangerousAction> {
+        match self {
+            Self::Free { .. } => Some(DangerousAction::Free),
+            Self::Revoke(_) => Some(DangerousAction::Revoke),
+            Self::WaiveQuarantine { .. } => Some(DangerousAction::WaiveQuarantine),
+            Self::RemoveCharter { .. } => Some(DangerousAction::RemoveCharter),
+            Self::SetMaxTtl { .. } => Some(DangerousAction::SetMaxTtl),
+            Self::StepDown => Some(DangerousAction::StepDown),
+            _ => None,
+        }
+    }
+
     /// The bytes of a dangerous command, which are its exact text for a digest; `None` for all other commands.
     pub(crate) fn encode_proposed(&self) -> Option<Vec<u8>> {
         let mut out = Vec::new();

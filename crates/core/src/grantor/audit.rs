@@ -295,7 +295,7 @@ impl GrantorTable {
             _ => None,
         };
         let resource = self.proposed_name(command).unwrap_or_default();
-        let mode = DangerousAction::of(command).map_or("", DangerousAction::word);
+        let mode = command.dangerous_action().map_or("", DangerousAction::word);
         AuditChange { resource, lease, comment, ttl_ms, mode, ..base }
     }
 

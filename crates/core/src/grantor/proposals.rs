@@ -39,7 +39,7 @@ impl Grantor {
     /// cannot be executed is not proposed.
     pub(super) fn check_approval(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<(), Refusal> {
         let rules = request.caller.rights.approval();
-        let Some(action) = DangerousAction::of(command).filter(|action| rules.is_required(*action)) else {
+        let Some(action) = command.dangerous_action().filter(|action| rules.is_required(*action)) else {
             return Ok(());
         };
         let leases = self.check_dangerous(command)?;
@@ -159,7 +159,7 @@ impl Grantor {
         };
         ProposalView {
             proposal: id,
-            action: DangerousAction::of(&command).map_or("", DangerousAction::word),
+            action: command.dangerous_action().map_or("", DangerousAction::word),
             resource: self.table.proposed_name(&command).unwrap_or_default().to_owned(),
             lease,
             comment: comment.to_owned(),

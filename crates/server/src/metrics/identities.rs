@@ -12,11 +12,11 @@ use super::{IDENTITY_BODY_BYTES, IDENTITY_CONNECTIONS, IDENTITY_WATCHES};
 
 /// The share of each limit that one identity uses. Identities are not named here: their number is not bounded.
 pub struct IdentityMetrics {
-    shares: Family<LimitLabel, Gauge<f64, AtomicU64>>,
+    shares: Family<ShareLabel, Gauge<f64, AtomicU64>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LimitLabel {
+struct ShareLabel {
     limit: &'static str,
 }
 
@@ -35,6 +35,6 @@ impl IdentityMetrics {
 
     /// Sets the highest share of a limit.
     pub fn set(&self, limit: &'static str, share: f64) {
-        self.shares.get_or_create(&LimitLabel { limit }).set(share);
+        self.shares.get_or_create(&ShareLabel { limit }).set(share);
     }
 }

@@ -39,7 +39,7 @@ fn limit_of(status: &Status) -> (String, u64, u64) {
     (problem.limit, problem.max.expect("a maximum"), problem.got.expect("a count"))
 }
 
-/// Sends requests of every kind until told to stop, and counts what was refused by limit.
+/// Sends requests of every kind until it is stopped, and counts what was refused by limit.
 async fn flood(mut client: GrpcClient, name: &'static str, stop: Arc<AtomicBool>) -> BTreeMap<String, u64> {
     let mut refused = BTreeMap::new();
     let mut watches = Vec::new();
