@@ -155,7 +155,7 @@ pub use fence_id::FenceId;
 pub use leasehold_core::fence::{Mark, Verdict, admit};
 pub use leasehold_core::name::{Name, NameError, NameProblem, resource_hash};
 pub use leasehold_core::token::{Cluster, Incarnation, Number, ParseHexError, Token, TokenError, TokenScope};
-pub use leasehold_seal::{KeyError, Kid, SealError, SealKeys};
+pub use leasehold_seal::{Kid, SealError, SealKeyError, SealKeys};
 pub use mark_info::MarkInfo;
 pub use observer::{CounterSnapshot, Counters, FenceEvent, Observer, Operation};
 pub use refusal::{FenceRefusal, MarkLoss};

@@ -85,7 +85,7 @@ impl From<TokenError> for SealError {
 
 /// Why a key or a set of keys cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeyError {
+pub enum SealKeyError {
     /// The text is not JSON of the expected form.
     Json {
         /// What the parser reports. Never a value of the file, which may be secret.
@@ -128,7 +128,7 @@ pub enum KeyError {
     Provider,
 }
 
-impl fmt::Display for KeyError {
+impl fmt::Display for SealKeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Json { problem } => write!(f, "not a key file: {problem}; export or create it again"),
@@ -146,4 +146,4 @@ impl fmt::Display for KeyError {
     }
 }
 
-impl std::error::Error for KeyError {}
+impl std::error::Error for SealKeyError {}

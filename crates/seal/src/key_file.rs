@@ -1,7 +1,7 @@
 //! The two JSON files: a private key, and a set of public keys. Both have a version and refuse unknown fields.
 
 use crate::base64url;
-use crate::error::KeyError;
+use crate::error::SealKeyError;
 use crate::kid::Kid;
 use crate::public_key::PublicSealKey;
 use serde::{Deserialize, Serialize};
@@ -56,15 +56,15 @@ struct SetJson {
 }
 
 /// Reads a private key file. The caller compares `kid` with the id of the key.
-pub fn read_private(text: &str) -> Result<PrivateFile, KeyError> {
+pub fn read_private(text: &str) -> Result<PrivateFile, SealKeyError> {
     let file: PrivateJson = parse(text)?;
     let seed = base64url::decode::<32>(&file.private).map(Zeroizing::new);
-    let seed = seed.ok_or(KeyError::Field { field: "private", expected: "43 characters of base64url" })?;
+    let seed = seed.ok_or(SealKeyError::Field { field: "private", expected: "43 characters of base64url" })?;
     let (created_ms, active_ms, end_ms) = (file.created_ms, file.active_ms, file.end_ms);
     Ok(PrivateFile { kid: parse_kid(&file.kid)?, created_ms, active_ms, end_ms, seed })
 }
 
-pub fn write_private(file: &PrivateFile) -> Result<Zeroizing<String>, KeyError> {
+pub fn write_private(file: &PrivateFile) -> Result<Zeroizing<String>, SealKeyError> {
     let json = PrivateJson {
         version: VERSION,
         kid: file.kid.to_string(),
@@ -77,18 +77,18 @@ pub fn write_private(file: &PrivateFile) -> Result<Zeroizing<String>, KeyError> 
     let mut text = Zeroizing::new(Vec::with_capacity(1024));
     serde_json::to_writer_pretty(&mut *text, &json).map_err(|error| json_error(&error))?;
     text.push(b'\n');
-    let text = std::str::from_utf8(&text).map_err(|_| KeyError::Provider)?;
+    let text = std::str::from_utf8(&text).map_err(|_| SealKeyError::Provider)?;
     Ok(Zeroizing::new(text.to_owned()))
 }
 
-pub fn read_public(text: &str) -> Result<Vec<PublicSealKey>, KeyError> {
+pub fn read_public(text: &str) -> Result<Vec<PublicSealKey>, SealKeyError> {
     let set: SetJson = parse(text)?;
     set.keys.iter().map(read_one).collect()
 }
 
-fn read_one(json: &PublicJson) -> Result<PublicSealKey, KeyError> {
+fn read_one(json: &PublicJson) -> Result<PublicSealKey, SealKeyError> {
     let bytes = base64url::decode::<32>(&json.public);
-    let bytes = bytes.ok_or(KeyError::Field { field: "public", expected: "43 characters of base64url" })?;
+    let bytes = bytes.ok_or(SealKeyError::Field { field: "public", expected: "43 characters of base64url" })?;
     let key = PublicSealKey::new(bytes, json.active_ms, json.end_ms)?;
     check_kid(parse_kid(&json.kid)?, key.kid())?;
     Ok(key)
@@ -107,34 +107,34 @@ pub fn write_public<'a>(keys: impl Iterator<Item = &'a PublicSealKey>) -> String
     text
 }
 
-fn parse_kid(text: &str) -> Result<Kid, KeyError> {
-    text.parse().map_err(|_| KeyError::Field { field: "kid", expected: "8 lower-case hexadecimal digits" })
+fn parse_kid(text: &str) -> Result<Kid, SealKeyError> {
+    text.parse().map_err(|_| SealKeyError::Field { field: "kid", expected: "8 lower-case hexadecimal digits" })
 }
 
 /// Refuses a key whose file states another id.
-pub fn check_kid(stated: Kid, actual: Kid) -> Result<(), KeyError> {
-    if stated == actual { Ok(()) } else { Err(KeyError::WrongKid { stated, actual }) }
+pub fn check_kid(stated: Kid, actual: Kid) -> Result<(), SealKeyError> {
+    if stated == actual { Ok(()) } else { Err(SealKeyError::WrongKid { stated, actual }) }
 }
 
 /// Reads the version first, so that a newer file is reported as newer and not as malformed.
-fn parse<T: for<'a> Deserialize<'a>>(text: &str) -> Result<T, KeyError> {
+fn parse<T: for<'a> Deserialize<'a>>(text: &str) -> Result<T, SealKeyError> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
     }
     let Versioned { version } = serde_json::from_str(text).map_err(|error| json_error(&error))?;
     if version != VERSION {
-        return Err(KeyError::Version { found: version, supported: VERSION });
+        return Err(SealKeyError::Version { found: version, supported: VERSION });
     }
     serde_json::from_str(text).map_err(|error| json_error(&error))
 }
 
 /// Says where the problem is and of which kind. The parser's own words may quote a value, and values may be secret.
-fn json_error(error: &serde_json::Error) -> KeyError {
+fn json_error(error: &serde_json::Error) -> SealKeyError {
     let kind = match error.classify() {
         Category::Data => "a field is missing, unknown or of the wrong type",
         Category::Eof => "the text ends too early",
         Category::Syntax | Category::Io => "invalid JSON",
     };
-    KeyError::Json { problem: format!("{kind} at line {} column {}", error.line(), error.column()) }
+    SealKeyError::Json { problem: format!("{kind} at line {} column {}", error.line(), error.column()) }
 }

@@ -1,7 +1,7 @@
 //! The public keys of a cluster: what a fence needs to verify sealed tokens.
 
 use crate::domain::Domain;
-use crate::error::{KeyError, SealError};
+use crate::error::{SealError, SealKeyError};
 use crate::key_file;
 use crate::kid::Kid;
 use crate::public_key::PublicSealKey;
@@ -17,22 +17,22 @@ pub struct SealKeys(BTreeMap<Kid, PublicSealKey>);
 
 impl SealKeys {
     /// A set of these keys.
-    pub fn new(keys: impl IntoIterator<Item = PublicSealKey>) -> Result<Self, KeyError> {
+    pub fn new(keys: impl IntoIterator<Item = PublicSealKey>) -> Result<Self, SealKeyError> {
         let mut set = BTreeMap::new();
         for key in keys {
             let kid = key.kid();
             if set.insert(kid, key).is_some() {
-                return Err(KeyError::Duplicate { kid });
+                return Err(SealKeyError::Duplicate { kid });
             }
         }
         if set.len() > MAX_KEYS {
-            return Err(KeyError::TooMany { have: set.len(), max: MAX_KEYS });
+            return Err(SealKeyError::TooMany { have: set.len(), max: MAX_KEYS });
         }
         Ok(Self(set))
     }
 
     /// Parses the JSON text of a set: what `leasehold keys export` and `GET /v1/keys` print.
-    pub fn from_json(text: &str) -> Result<Self, KeyError> {
+    pub fn from_json(text: &str) -> Result<Self, SealKeyError> {
         Self::new(key_file::read_public(text)?)
     }
 

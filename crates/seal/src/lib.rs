@@ -35,7 +35,7 @@
 //! let keys = SealKeys::new([key.public()])?;
 //! assert_eq!(verify(&keys, &text, "db/orders"), Ok(token));
 //! assert!(verify(&keys, &text, "db/users").is_err());
-//! # Ok::<(), leasehold_seal::KeyError>(())
+//! # Ok::<(), leasehold_seal::SealKeyError>(())
 //! ```
 
 mod base64url;
@@ -50,7 +50,7 @@ mod sealed_token;
 mod signature;
 
 pub use domain::Domain;
-pub use error::{KeyError, SealError};
+pub use error::{SealError, SealKeyError};
 pub use key_set::{MAX_KEYS, SealKeys};
 pub use kid::{Kid, ParseKidError};
 pub use leasehold_core::token::Token;

@@ -1,7 +1,7 @@
 //! Seal keys: the private half, which only servers have.
 
 use crate::domain::Domain;
-use crate::error::KeyError;
+use crate::error::SealKeyError;
 use crate::key_file::{self, PrivateFile};
 use crate::kid::Kid;
 use crate::public_key::PublicSealKey;
@@ -23,44 +23,49 @@ pub struct SealKey {
 
 impl SealKey {
     /// A new random key, created and active at `now_ms`.
-    pub fn generate(now_ms: u64) -> Result<Self, KeyError> {
-        Self::from_pair(Ed25519KeyPair::generate().map_err(|_| KeyError::Provider)?, now_ms, now_ms, None)
+    pub fn generate(now_ms: u64) -> Result<Self, SealKeyError> {
+        Self::from_pair(Ed25519KeyPair::generate().map_err(|_| SealKeyError::Provider)?, now_ms, now_ms, None)
     }
 
-    fn from_pair(pair: Ed25519KeyPair, created_ms: u64, active_ms: u64, end_ms: Option<u64>) -> Result<Self, KeyError> {
-        let bytes = pair.public_key().as_ref().try_into().map_err(|_| KeyError::Provider)?;
+    fn from_pair(
+        pair: Ed25519KeyPair,
+        created_ms: u64,
+        active_ms: u64,
+        end_ms: Option<u64>,
+    ) -> Result<Self, SealKeyError> {
+        let bytes = pair.public_key().as_ref().try_into().map_err(|_| SealKeyError::Provider)?;
         Ok(Self { public: PublicSealKey::new(bytes, active_ms, end_ms)?, pair, created_ms })
     }
 
     /// The same key, which servers sign with from `active_ms` on. A delay lets every fence learn the key first.
-    pub fn with_active(self, active_ms: u64) -> Result<Self, KeyError> {
+    pub fn with_active(self, active_ms: u64) -> Result<Self, SealKeyError> {
         Self::from_pair(self.pair, self.created_ms, active_ms, self.public.end_ms())
     }
 
     /// The same key, accepted until `end_ms`.
-    pub fn with_end(self, end_ms: Option<u64>) -> Result<Self, KeyError> {
+    pub fn with_end(self, end_ms: Option<u64>) -> Result<Self, SealKeyError> {
         Self::from_pair(self.pair, self.created_ms, self.public.active_ms(), end_ms)
     }
 
     /// Reads a key file. An error never contains what the file holds.
-    pub fn from_file_text(text: &str) -> Result<Self, KeyError> {
+    pub fn from_file_text(text: &str) -> Result<Self, SealKeyError> {
         let file = key_file::read_private(text)?;
-        let pair = Ed25519KeyPair::from_seed_unchecked(file.seed.as_slice()).map_err(|_| KeyError::Provider)?;
+        let pair = Ed25519KeyPair::from_seed_unchecked(file.seed.as_slice()).map_err(|_| SealKeyError::Provider)?;
         let key = Self::from_pair(pair, file.created_ms, file.active_ms, file.end_ms)?;
         key_file::check_kid(file.kid, key.kid())?;
         Ok(key)
     }
 
     /// The text of its key file. Write it with mode 0600.
-    pub fn to_file_text(&self) -> Result<Zeroizing<String>, KeyError> {
-        let seed = self.pair.seed().and_then(|seed| seed.as_be_bytes()).map_err(|_| KeyError::Provider)?;
+    pub fn to_file_text(&self) -> Result<Zeroizing<String>, SealKeyError> {
+        let seed = self.pair.seed().and_then(|seed| seed.as_be_bytes()).map_err(|_| SealKeyError::Provider)?;
         let seed: &[u8] = seed.as_ref();
         key_file::write_private(&PrivateFile {
             kid: self.kid(),
             created_ms: self.created_ms,
             active_ms: self.public.active_ms(),
             end_ms: self.public.end_ms(),
-            seed: Zeroizing::new(seed.try_into().map_err(|_| KeyError::Provider)?),
+            seed: Zeroizing::new(seed.try_into().map_err(|_| SealKeyError::Provider)?),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Public keys: what a verifier knows of a seal key.
 
 use crate::base64url;
-use crate::error::{KeyError, SealError};
+use crate::error::{SealError, SealKeyError};
 use crate::kid::Kid;
 use crate::signature::Seal;
 use aws_lc_rs::signature::{ED25519, ParsedPublicKey};
@@ -19,8 +19,8 @@ pub struct PublicSealKey {
 
 impl PublicSealKey {
     /// The key with these bytes, which servers sign with from `active_ms` on and verifiers accept until `end_ms`.
-    pub fn new(bytes: [u8; 32], active_ms: u64, end_ms: Option<u64>) -> Result<Self, KeyError> {
-        let field = |field, expected| KeyError::Field { field, expected };
+    pub fn new(bytes: [u8; 32], active_ms: u64, end_ms: Option<u64>) -> Result<Self, SealKeyError> {
+        let field = |field, expected| SealKeyError::Field { field, expected };
         if has_small_order(&bytes) {
             return Err(field("public", "an Ed25519 public key"));
         }
@@ -58,7 +58,7 @@ impl PublicSealKey {
     }
 
     /// The same key with another end.
-    pub fn with_end(mut self, end_ms: Option<u64>) -> Result<Self, KeyError> {
+    pub fn with_end(mut self, end_ms: Option<u64>) -> Result<Self, SealKeyError> {
         self.end_ms = end_ms;
         Self::new(self.bytes, self.active_ms, self.end_ms)
     }

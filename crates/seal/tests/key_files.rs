@@ -1,6 +1,6 @@
 //! Key files: what is written is read, and damaged, newer and renamed files are refused without quoting what they hold.
 
-use leasehold_seal::{KeyError, MAX_KEYS, SealKey, SealKeys};
+use leasehold_seal::{MAX_KEYS, SealKey, SealKeyError, SealKeys};
 
 fn key() -> SealKey {
     SealKey::generate(1_000).expect("a key")
@@ -34,9 +34,9 @@ fn a_public_set_survives_its_file_and_holds_no_private_key() {
 #[test]
 fn one_key_can_be_in_a_set_once_and_sets_are_bounded() {
     let key = key();
-    assert_eq!(SealKeys::new([key.public(), key.public()]), Err(KeyError::Duplicate { kid: key.kid() }));
+    assert_eq!(SealKeys::new([key.public(), key.public()]), Err(SealKeyError::Duplicate { kid: key.kid() }));
     let many: Vec<_> = (0..=MAX_KEYS).map(|_| self::key().public()).collect();
-    assert_eq!(SealKeys::new(many), Err(KeyError::TooMany { have: MAX_KEYS + 1, max: MAX_KEYS }));
+    assert_eq!(SealKeys::new(many), Err(SealKeyError::TooMany { have: MAX_KEYS + 1, max: MAX_KEYS }));
 }
 
 #[test]
@@ -67,5 +67,8 @@ fn a_damaged_file_is_refused_and_never_quoted() {
     let public = SealKeys::new([key.public()]).expect("a set").to_json();
     assert!(SealKey::from_file_text(&public).is_err());
     assert!(SealKeys::from_json(&text).is_err());
-    assert!(matches!(SealKeys::from_json(&public.replace(&kid, &other.to_string())), Err(KeyError::WrongKid { .. })));
+    assert!(matches!(
+        SealKeys::from_json(&public.replace(&kid, &other.to_string())),
+        Err(SealKeyError::WrongKid { .. })
+    ));
 }

@@ -54,7 +54,7 @@ fn a_sealed_text_keeps_the_positions_of_a_plain_one() {
 fn the_text_of_a_known_key_never_changes() {
     let public = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
     let wrong = SealKey::from_file_text(&KEY_FILE.replace("KID", "00000000")).expect_err("another id");
-    let leasehold_seal::KeyError::WrongKid { actual, .. } = wrong else { panic!("{wrong}") };
+    let leasehold_seal::SealKeyError::WrongKid { actual, .. } = wrong else { panic!("{wrong}") };
     let key = SealKey::from_file_text(&KEY_FILE.replace("KID", &actual.to_string())).expect("a key");
     assert!(keys(&key).to_json().contains(public), "{}", keys(&key).to_json());
     let golden = include_str!("../testdata/sealed_token.txt");

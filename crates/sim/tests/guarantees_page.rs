@@ -34,25 +34,43 @@ const TESTED_ELSEWHERE: [(&str, &str, &str); 22] = [
     ("T8", "crates/seal/tests", ""),
     ("A8", "crates/seal/tests", ""),
     ("A9", "crates/server/tests/access", ""),
-    ("A7", "crates/server/tests/access", ""),
-    ("A10", "crates/server/tests/access", ""),
+    ("A7", "crates/server/tests/access", PLANTED_FAULTS),
+    ("A10", "crates/server/tests/access", PLANTED_FAULTS),
     ("A12", "crates/server/tests/access", ""),
     ("A14", "crates/server/tests/access", ""),
     ("A13", "crates/server/tests/audit", ""),
     ("A13", "crates/cli/tests/tls", ""),
-    ("A2", "crates/cli/tests/tls", ""),
-    ("A3", "crates/cli/tests/tls", ""),
+    ("A2", "crates/cli/tests/tls", PLANTED_FAULTS),
+    ("A3", "crates/cli/tests/tls", PLANTED_FAULTS),
     ("A10", "crates/cli/tests/tls", ""),
     ("A11", "crates/cli/tests/secrets.rs", ""),
-    ("A16", "crates/cli/tests/tls", ""),
-    ("A17", "crates/client/tests", ""),
+    ("A16", "crates/cli/tests/tls", PLANTED_FAULTS),
+    ("A17", "crates/client/tests", PLANTED_FAULTS),
 ];
 
 const FENCE_FAULTS: &str = include_str!("../../fence/tests/conformance/self_test.rs");
+const PLANTED_FAULTS: &str = include_str!("../../../.ci/planted-faults.toml");
 const CREDENTIAL_FAULTS: &str = include_str!("../../client/src/recipes/credential/tests/mutants.rs");
+
+/// Faults that `.ci/plant-faults` plants: name, promise, file and the code that the fault replaces.
+fn planted_faults() -> Vec<[&'static str; 4]> {
+    let value = |fault: &'static str, key: &str| {
+        let rest = fault.split_once(&format!("\n{key} = ")).unwrap_or_else(|| panic!("no {key}: {fault}")).1;
+        let quote = if rest.starts_with("'''") { "'''" } else { &rest[..1] };
+        rest[quote.len()..].split_once(quote).expect("the value ends").0.trim_matches('\n')
+    };
+    PLANTED_FAULTS
+        .split("[[fault]]")
+        .skip(1)
+        .map(|fault| ["name", "promise", "file", "old"].map(|key| value(fault, key)))
+        .collect()
+}
 
 /// Faults that tests elsewhere enable and catch; their lists name the fault and its promise.
 fn caught_elsewhere(id: &str) -> Vec<&'static str> {
+    if TESTED_ELSEWHERE.iter().any(|(of, _, list)| *of == id && *list == PLANTED_FAULTS) {
+        return planted_faults().into_iter().filter(|[_, promise, ..]| *promise == id).map(|[name, ..]| name).collect();
+    }
     let lists = TESTED_ELSEWHERE.iter().filter(|(of, ..)| *of == id).flat_map(|(.., list)| list.lines());
     let rows = lists.filter_map(|line| line.trim().strip_prefix('(')?.split_once("::")?.1.split_once(", "));
     // The suite's names of obligations.
@@ -116,6 +134,14 @@ fn the_page_lists_the_check_and_the_fault_of_each_promise() {
         fs::write(&path, updated).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     } else {
         assert_eq!(found, made, "the table differs; regenerate it with LEASEHOLD_BLESS=1");
+    }
+}
+
+#[test]
+fn every_planted_fault_applies_to_the_code_as_it_is() {
+    assert!(!planted_faults().is_empty());
+    for [name, _, file, old] in planted_faults() {
+        assert_eq!(read(&root().join(file)).matches(old).count(), 1, "{name}: its code is not in {file}");
     }
 }
 

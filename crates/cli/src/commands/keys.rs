@@ -39,7 +39,7 @@ enum KeysCommand {
 
 /// The key directory of a server
 #[derive(clap::Args)]
-struct DirectoryArgs {
+struct KeyDirectoryArgs {
     /// Key directory of the server (its setting `keys`)
     #[arg(long, value_name = "DIR")]
     keys: PathBuf,
@@ -65,6 +65,6 @@ fn load(directory: &Path) -> Result<SealKeyRing, Error> {
     SealKeyRing::load(directory).map_err(|error| Error::config("keys", error.to_string()))
 }
 
-fn key_error(error: &leasehold_seal::KeyError) -> Error {
+fn key_error(error: &leasehold_seal::SealKeyError) -> Error {
     Error::config("keys", error.to_string())
 }

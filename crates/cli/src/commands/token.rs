@@ -34,7 +34,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum TokenCommand {
-    Verify(VerifyArgs),
+    Verify(VerifyTokenArgs),
 }
 
 /// Verify the seal of a token
@@ -45,7 +45,7 @@ enum TokenCommand {
 #[command(after_help = "Example:
   leasehold keys export > keys.json
   leasehold token verify --keys keys.json --name db/orders \"$LEASEHOLD_TOKEN\"")]
-pub struct VerifyArgs {
+pub struct VerifyTokenArgs {
     /// Public keys, as `leasehold keys export` prints them
     #[arg(long, value_name = "FILE")]
     keys: PathBuf,
@@ -68,7 +68,7 @@ pub fn run(args: &Args, json: bool) -> CommandResult {
     Ok(if json { token_json(&token, kid).to_string() } else { token_text(&token, kid) }.into())
 }
 
-fn verify_token(args: &VerifyArgs, json: bool) -> CommandResult {
+fn verify_token(args: &VerifyTokenArgs, json: bool) -> CommandResult {
     let keys = SealKeys::from_json(&input_file::read(&args.keys)?)
         .map_err(|error| Error::config("keys", format!("{}: {error}", args.keys.display())))?;
     let token = verify(&keys, &args.token, &args.name).map_err(seal_error)?;

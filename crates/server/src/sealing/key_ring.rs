@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use leasehold_seal::{KeyError, Kid, SealKey, SealKeys};
+use leasehold_seal::{Kid, SealKey, SealKeyError, SealKeys};
 use zeroize::Zeroizing;
 
 use crate::credential_file::{self, CredentialFileError};
@@ -34,7 +34,7 @@ pub enum SealKeyProblem {
     /// The file cannot be read, or others can read it.
     File(CredentialFileError),
     /// The content is not a seal key, or the keys do not fit together.
-    Key(KeyError),
+    Key(SealKeyError),
     /// The name of the file is not that of its key.
     Name {
         /// The id of the key.
