@@ -19,7 +19,7 @@ pub struct SealKeyRing {
 
 /// A seal key cannot be used.
 #[derive(Debug)]
-pub struct SealKeyError {
+pub struct KeyRingError {
     /// The file or directory.
     pub path: PathBuf,
     /// What is wrong with it.
@@ -44,7 +44,7 @@ pub enum SealKeyProblem {
     NoneActive,
 }
 
-impl fmt::Display for SealKeyError {
+impl fmt::Display for KeyRingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.path.display();
         match &self.problem {
@@ -61,7 +61,7 @@ impl fmt::Display for SealKeyError {
     }
 }
 
-impl std::error::Error for SealKeyError {}
+impl std::error::Error for KeyRingError {}
 
 /// The name of the file of a key.
 pub fn key_file_name(kid: Kid) -> String {
@@ -70,9 +70,9 @@ pub fn key_file_name(kid: Kid) -> String {
 
 impl SealKeyRing {
     /// Reads all seal keys of a directory; none if it does not exist. Every other file in it is ignored.
-    pub fn load(directory: &Path) -> Result<Self, SealKeyError> {
+    pub fn load(directory: &Path) -> Result<Self, KeyRingError> {
         let unreadable =
-            |error| SealKeyError { path: directory.to_owned(), problem: SealKeyProblem::Unreadable(error) };
+            |error| KeyRingError { path: directory.to_owned(), problem: SealKeyProblem::Unreadable(error) };
         let entries = match fs::read_dir(directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             entries => entries.map_err(unreadable)?,
@@ -88,16 +88,16 @@ impl SealKeyRing {
         let keys = paths.iter().map(|path| read_key(path)).collect::<Result<Vec<_>, _>>()?;
         let public = SealKeys::new(keys.iter().map(SealKey::public));
         let public =
-            public.map_err(|error| SealKeyError { path: directory.to_owned(), problem: SealKeyProblem::Key(error) })?;
+            public.map_err(|error| KeyRingError { path: directory.to_owned(), problem: SealKeyProblem::Key(error) })?;
         Ok(Self { keys, public })
     }
 
     /// Fails if there are keys and none of them signs at `now_ms`.
-    pub fn require_active(&self, directory: &Path, now_ms: u64) -> Result<(), SealKeyError> {
+    pub fn require_active(&self, directory: &Path, now_ms: u64) -> Result<(), KeyRingError> {
         if self.keys.is_empty() || self.signing_key(now_ms).is_some() {
             return Ok(());
         }
-        Err(SealKeyError { path: directory.to_owned(), problem: SealKeyProblem::NoneActive })
+        Err(KeyRingError { path: directory.to_owned(), problem: SealKeyProblem::NoneActive })
     }
 
     /// The key that signs at `now_ms`: the one that became active last, and of those without an end if there are any.
@@ -126,8 +126,8 @@ fn is_key_file_name(name: &str) -> bool {
     name.starts_with("seal-") && name.ends_with(".key")
 }
 
-fn read_key(path: &Path) -> Result<SealKey, SealKeyError> {
-    let failed = |problem| SealKeyError { path: path.to_owned(), problem };
+fn read_key(path: &Path) -> Result<SealKey, KeyRingError> {
+    let failed = |problem| KeyRingError { path: path.to_owned(), problem };
     let bytes = credential_file::read_private(path).map_err(|error| failed(SealKeyProblem::File(error)))?;
     let bytes = Zeroizing::new(bytes);
     let text = std::str::from_utf8(&bytes).unwrap_or_default();

@@ -5,5 +5,5 @@
 mod key_ring;
 mod sealer;
 
-pub use key_ring::{SealKeyError, SealKeyProblem, SealKeyRing, key_file_name};
+pub use key_ring::{KeyRingError, SealKeyProblem, SealKeyRing, key_file_name};
 pub use sealer::TokenSealer;

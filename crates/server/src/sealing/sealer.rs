@@ -8,7 +8,7 @@ use leasehold_seal::{Domain, Seal, SealKeys, verify, wall_ms};
 use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{TokenIssuer, v1};
 
-use super::key_ring::{SealKeyError, SealKeyRing};
+use super::key_ring::{KeyRingError, SealKeyRing};
 use crate::audit::HeadSigner;
 use crate::request::{DurableReply, RequestPayload};
 
@@ -21,14 +21,14 @@ pub struct TokenSealer {
 
 impl TokenSealer {
     /// A sealer with the keys of a directory. Keys of which none is active are refused, because sealed fences would refuse every token.
-    pub fn open(directory: PathBuf) -> Result<Self, SealKeyError> {
+    pub fn open(directory: PathBuf) -> Result<Self, KeyRingError> {
         let ring = SealKeyRing::load(&directory)?;
         ring.require_active(&directory, wall_ms())?;
         Ok(Self { directory: Some(directory), ring: RwLock::new(Arc::new(ring)) })
     }
 
     /// Reads the keys again. Returns whether they changed; a directory that cannot be read changes nothing.
-    pub fn reload(&self) -> Result<bool, SealKeyError> {
+    pub fn reload(&self) -> Result<bool, KeyRingError> {
         let Some(directory) = &self.directory else { return Ok(false) };
         let new = SealKeyRing::load(directory)?;
         new.require_active(directory, wall_ms())?;
