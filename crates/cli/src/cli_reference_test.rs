@@ -103,7 +103,8 @@ fn every_setting_of_a_server_is_documented() {
     assert_eq!(rows, settings.iter().map(|(key, _)| *key).collect::<Vec<_>>());
     let root = crate::Args::command();
     let serve = root.find_subcommand("serve").expect("serve is a command");
-    for key in rows {
+    // Issuers are tables of the file only.
+    for key in rows.into_iter().filter(|key| *key != "jwt") {
         let flag = key.replace('_', "-");
         assert!(serve.get_arguments().any(|arg| arg.get_long() == Some(&flag)), "--{flag} is not a flag of serve");
     }

@@ -19,6 +19,7 @@ fn a_grant_is_printed_with_its_token_as_text_and_as_json() {
         "reason",
         "remaining_ms",
         "resource",
+        "secret",
         "slot",
         "state",
         "token",

@@ -103,7 +103,12 @@ fn a_data_directory_that_disappears_stops_the_server_before_it_replies() {
     let dir = tempfile::tempdir().expect("a directory");
     for (name, remove) in [
         ("deleted", (|data| fs::remove_dir_all(data)) as fn(&Path) -> std::io::Result<()>),
-        ("emptied", |data| fs::read_dir(data)?.try_for_each(|entry| fs::remove_file(entry?.path()))),
+        ("emptied", |data| {
+            fs::read_dir(data)?.try_for_each(|entry| {
+                let path = entry?.path();
+                if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+            })
+        }),
         ("moved", |data| fs::rename(data, data.with_extension("moved"))),
         ("replaced", |data| fs::rename(data, data.with_extension("moved")).and_then(|()| fs::create_dir(data))),
         ("truncated", |data| {

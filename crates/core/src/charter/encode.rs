@@ -302,7 +302,7 @@ mod tests {
         let mut bytes = complete().encode();
         bytes.push(0);
         assert_eq!(Charter::decode(&bytes).expect_err("trailing").problem, "bytes after the end");
-        bytes[0] = VERSION + 1;
+        bytes[0] = VERSION_REPORTERS + 1;
         assert_eq!(Charter::decode(&bytes).expect_err("version").problem, "a charter of an unknown version");
         assert_eq!(Charter::decode(&[]).expect_err("empty").problem, "cut short");
     }

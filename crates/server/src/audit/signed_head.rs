@@ -187,7 +187,8 @@ pub fn add_head(heads: &mut Vec<SignedHead>, head: SignedHead) {
         let (mut at, half) = (0, heads.len() / 2);
         heads.retain(|_| {
             at += 1;
-            at > half || at % 2 == 0
+            // The oldest always stays.
+            at > half || at % 2 == 1
         });
     }
 }

@@ -5,7 +5,7 @@ use leasehold_seal::{SealKey, wall_ms};
 use leasehold_server::sealing::{SealKeyRing, key_file_name};
 use serde_json::json;
 
-use super::{DirectoryArgs, RELOAD, key_error};
+use super::{KeyDirectoryArgs, RELOAD, key_error};
 use crate::file_set::{FileAccess, FileSet};
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
@@ -23,7 +23,7 @@ const LATER_MS: u64 = 3_600_000;
                         leasehold keys create --keys /etc/leasehold/keys --active-in 1d")]
 pub struct Args {
     #[command(flatten)]
-    directory: DirectoryArgs,
+    directory: KeyDirectoryArgs,
     /// Time until servers sign with the key [default: 0s for the first key, 1h for others]
     #[arg(long, value_name = "DURATION")]
     active_in: Option<HumanDuration>,

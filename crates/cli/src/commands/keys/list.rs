@@ -3,7 +3,7 @@
 use leasehold_seal::{SealKey, wall_ms};
 use serde_json::json;
 
-use super::{DirectoryArgs, load};
+use super::{KeyDirectoryArgs, load};
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
 use crate::table::{TextTable, format_time, or_dash};
@@ -15,7 +15,7 @@ use crate::table::{TextTable, format_time, or_dash};
 #[command(after_help = "Example:\n  leasehold keys list --keys /etc/leasehold/keys")]
 pub struct Args {
     #[command(flatten)]
-    directory: DirectoryArgs,
+    directory: KeyDirectoryArgs,
 }
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {

@@ -6,7 +6,7 @@ use leasehold_seal::{Kid, SealKey, wall_ms};
 use leasehold_server::sealing::key_file_name;
 use serde_json::json;
 
-use super::{DirectoryArgs, RELOAD, key_error, load};
+use super::{KeyDirectoryArgs, RELOAD, key_error, load};
 use crate::file_set::FileSet;
 use crate::global_args::GlobalArgs;
 use crate::input_file;
@@ -24,7 +24,7 @@ pub struct Args {
     /// Id of the key
     kid: Kid,
     #[command(flatten)]
-    directory: DirectoryArgs,
+    directory: KeyDirectoryArgs,
     /// Time until the tokens of the key are refused; 0s after a theft
     #[arg(long, value_name = "DURATION", default_value = "1d")]
     after: HumanDuration,
