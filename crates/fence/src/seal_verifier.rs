@@ -91,7 +91,7 @@ impl SealVerifier {
             let state = self.state();
             let known = state.verified.iter().find(|known| known.is(text, name));
             if let Some(end_ms) = known.map(|known| known.end_ms)
-                && !end_ms.is_some_and(|end| now_ms >= end)
+                && end_ms.is_none_or(|end| now_ms < end)
             {
                 return Ok(SealProof { generation: self.generation(), end_ms });
             }

@@ -85,7 +85,7 @@ impl Impostors {
             everywhere(Role::Reporter),
             AccessGrant { role: Role::Operator, prefix: "read".into() },
         ];
-        let has_limits = SimRng::new(seed ^ 0x0011_417).one_in(2);
+        let has_limits = SimRng::new(seed ^ 0x0001_1417).one_in(2);
         let rights = |limits: IdentityLimits| {
             let limits = if has_limits { limits } else { IdentityLimits::UNLIMITED };
             Rights::new(1, grants.clone()).with_limits(limits)
@@ -111,7 +111,7 @@ impl Impostors {
 
     /// The rights of a holder. Every other one has narrow limits.
     pub const fn rights_of(&self, index: usize) -> &Rights {
-        if index % 2 == 0 { &self.limited_rights } else { &self.holder_rights }
+        if index.is_multiple_of(2) { &self.limited_rights } else { &self.holder_rights }
     }
 
     /// Sends a copy of a request, sometimes, if an impostor would gain by it.

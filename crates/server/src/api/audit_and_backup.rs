@@ -102,7 +102,7 @@ impl Api {
     }
 
     /// The last requests that the access rules refused, newest first, and how many there were since the start.
-    pub fn last_denials(&self) -> Result<(Vec<DenialEntry>, u64), v1::Problem> {
+    pub fn last_denials(&self) -> Result<(Vec<DenialEntry>, u64), Box<v1::Problem>> {
         self.authorize_current(Action::ExportAudit)?;
         Ok(self.denials.last())
     }

@@ -290,7 +290,7 @@ impl Leasehold for GrpcService {
     }
 
     async fn keys(&self, _: Request<v1::KeysRequest>) -> Result<Response<v1::SealKeySet>, Status> {
-        respond_query(self.api.seal_keys())
+        respond_query(self.api.seal_keys().map_err(|problem| *problem))
     }
 
     async fn show(&self, request: Request<v1::ShowRequest>) -> Result<Response<v1::ResourceView>, Status> {
@@ -409,7 +409,7 @@ impl Leasehold for GrpcService {
     }
 
     async fn list_denials(&self, _: Request<v1::ListDenialsRequest>) -> Result<Response<v1::Denials>, Status> {
-        let (denials, total) = self.api.last_denials().map_err(problem_to_status)?;
+        let (denials, total) = self.api.last_denials().map_err(|problem| problem_to_status(*problem))?;
         Ok(Response::new(v1::Denials { denials: denials.into_iter().map(Into::into).collect(), total }))
     }
 }

@@ -185,7 +185,7 @@ impl Api {
     }
 
     /// The public keys that verify the tokens of this cluster.
-    pub fn seal_keys(&self) -> Result<(v1::SealKeySet, u64), v1::Problem> {
+    pub fn seal_keys(&self) -> Result<(v1::SealKeySet, u64), Box<v1::Problem>> {
         self.authorize_current(Action::Keys)?;
         Ok((self.sealer.key_set(), self.metrics.position()))
     }

@@ -94,7 +94,7 @@ pub async fn heads(State(api): State<Api>, _: StrictQuery<NoQuery>) -> Result<Re
 
 /// `GET /v1/denials`: the last requests that the access rules refused, newest first.
 pub async fn denials(State(api): State<Api>, _: StrictQuery<NoQuery>) -> Result<Json<DenialsBody>, HttpProblem> {
-    let (denials, total) = api.last_denials()?;
+    let (denials, total) = api.last_denials().map_err(HttpProblem)?;
     let denials = denials.into_iter().map(|denial| DenialBody::from(v1::Denial::from(denial))).collect();
     Ok(Json(DenialsBody { denials, total }))
 }

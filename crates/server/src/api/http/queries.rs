@@ -174,7 +174,7 @@ pub async fn status(
 
 /// `GET /v1/keys`: every server answers this.
 pub async fn keys(State(api): State<Api>, _: StrictQuery<NoQuery>) -> HttpResult<SealKeySetBody> {
-    WithPosition::from_query(api.seal_keys()?)
+    WithPosition::from_query(api.seal_keys().map_err(HttpProblem)?)
 }
 
 /// `GET /v1/cluster`: every server answers this.
