@@ -104,10 +104,13 @@ fn copy(data: &Path) -> io::Result<BTreeMap<String, Vec<u8>>> {
     Ok(files)
 }
 
-/// Puts the files back, in place.
+/// Puts the files back, in place. The keys are in a directory of their own, and are not part of the state.
 fn put_back(data: &Path, files: &BTreeMap<String, Vec<u8>>) -> io::Result<()> {
     for entry in fs::read_dir(data)? {
-        fs::remove_file(entry?.path())?;
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            fs::remove_file(entry.path())?;
+        }
     }
     files.iter().try_for_each(|(name, bytes)| fs::write(data.join(name), bytes))
 }

@@ -27,12 +27,14 @@ fn fingerprint(certificate: &TestCertificate) -> String {
 /// The acts of an operator and of a holder, each over the same connection method.
 fn act(call: &dyn Fn(&[&str]) -> CommandRun, prefix: &str, folder: &Path) {
     let name = |last: &str| format!("{prefix}/{last}");
+    let secret = folder.join(format!("{prefix}.secret"));
     let acquire = |resource: &str| {
-        let acquired = call(&["acquire", resource, "--holder", "w1", "--ttl", "60s", "--json"]).ok().json();
-        acquired["token"].as_str().expect("a token").to_owned()
+        let acquired =
+            call(&["acquire", resource, "--holder", "w1", "--ttl", "60s", "--secret-file", text(&secret), "--json"]);
+        acquired.ok().json()["token"].as_str().expect("a token").to_owned()
     };
     let token = acquire(&name("released"));
-    call(&["release", &name("released"), "--token", &token]).ok();
+    call(&["release", &name("released"), "--token", &token, "--secret-file", text(&secret)]).ok();
     acquire(&name("revoked"));
     call(&["revoke", &name("revoked"), "--comment", "wrong version"]).ok();
     acquire(&name("later"));
