@@ -174,6 +174,13 @@ impl Server {
         self.process.stderr().wait_for(text)
     }
 
+    /// A log line that contains `text`: one that was read at the start, or the next one.
+    #[track_caller]
+    pub fn find_log(&self, text: &str) -> String {
+        let read = self.process.stderr().so_far();
+        read.into_iter().find(|line| line.contains(text)).unwrap_or_else(|| self.wait_for_log(text))
+    }
+
     /// All log lines of a server that has ended.
     pub fn all_log_lines(&self) -> Vec<String> {
         self.process.stderr().read_to_end();

@@ -1,4 +1,4 @@
-//! Refuses requests that a web page of another origin makes a browser send, and names that an attacker can point to this address.
+//! Refuses requests that a web page of another origin makes a browser send, and names that an attacker can point to this address (A15).
 
 use std::net::IpAddr;
 

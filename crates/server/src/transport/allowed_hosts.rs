@@ -1,4 +1,5 @@
-//! The check that a request was sent by a program, and not by a browser on behalf of a web page of another site.
+//! The check that a request was sent by a program, and not by a browser on behalf of a web page of another site
+//! (A15).
 //!
 //! A browser sends requests of any page to any address, also to loopback. It states the page in `Origin` and `Sec-Fetch-Site`. A page
 //! whose own name was made to resolve to this server (DNS rebinding) is of the same origin; only the name in `Host` shows it.
