@@ -5,10 +5,8 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::access::{AccessGrant, Caller, IdentityLimits, IdentityUsage, Rights, Role};
-use leasehold_core::command::{Answer, Command, Handoff, Input, Proof, Renew, Request};
+use leasehold_core::command::{Answer, Command, Input, Proof, Request};
 use leasehold_core::grantor::Grantor;
-use leasehold_core::payload::cache::CacheCommand;
-use leasehold_core::payload::delivery::DeliveryCommand;
 use leasehold_core::time::Now;
 use leasehold_core::token::{Number, Token};
 
@@ -175,32 +173,7 @@ pub const fn secret_of(index: usize) -> u8 {
 /// What a holder proves: it knows the secret of its sessions, and of every lease, receipt and cached key that it was granted.
 pub fn proof_of(from: SimActor, command: &Command<'_>) -> Proof {
     let SimActor::Holder(index) = from else { return Proof::NONE };
-    Proof { session: Some([secret_of(index); 32].into()), lease: number_of(command), ..Proof::NONE }
-}
-
-fn number_of(command: &Command<'_>) -> Option<Number> {
-    match command {
-        Command::Renew(Renew { lease, .. })
-        | Command::Release(lease)
-        | Command::Rotate(lease)
-        | Command::Drained(lease)
-        | Command::ConfirmHold(lease)
-        | Command::ResizeHold { lease, .. }
-        | Command::Pin { lease, .. }
-        | Command::Put { lease, .. } => Some(lease.number),
-        Command::Handoff(Handoff { number, .. }) => *number,
-        Command::Delivery(
-            DeliveryCommand::Extend { receipt, .. }
-            | DeliveryCommand::Ack { receipt, .. }
-            | DeliveryCommand::Nack { receipt, .. },
-        ) => Some(*receipt),
-        Command::Cache(
-            CacheCommand::Invalidated { lease: number, .. }
-            | CacheCommand::Commit { intent: number, .. }
-            | CacheCommand::Abort { number, .. },
-        ) => Some(*number),
-        _ => None,
-    }
+    Proof { session: Some([secret_of(index); 32].into()), lease: command.token_number(), ..Proof::NONE }
 }
 
 /// The holder with this identity.

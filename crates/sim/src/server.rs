@@ -302,8 +302,7 @@ impl SimServer {
             };
             let caller = impostors.as_ref().map_or(Caller::LOCAL, |known| known.caller(envelope.from, &principal));
             if impostors.as_ref().is_some_and(|known| known.has_limits) {
-                let usage = grantor.identity_usages().find(|(name, _)| *name == principal);
-                let has = usage.map_or_else(IdentityUsage::default, |(_, has)| *has);
+                let has = grantor.identity_usage(&principal);
                 // Only of the first of several copies, whose answer the others get.
                 limited.entry(envelope.op).or_insert_with(|| (principal.clone(), has, envelope.request.clone()));
             }

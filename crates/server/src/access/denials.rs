@@ -130,6 +130,22 @@ impl DenialLog {
         );
     }
 
+    /// Logs a number of a reporter that had started a quarantine before: it raised the numbers of later grants, and stopped nothing
+    /// (A9).
+    pub fn repeated_report(&self, identity: &Identity, token_number: u64) {
+        let Some(unlogged) = self.admit(&identity.principal, Instant::now()) else { return };
+        tracing::warn!(
+            principal = &*identity.principal,
+            via = identity.via.word(),
+            credential = &*identity.credential,
+            peer = identity.peer_text(),
+            token_number,
+            unlogged,
+            "reporter presented another number that this journal never issued; it starts no further quarantine; \
+             find out whether another server grants, or whether the reporter is wrong"
+        );
+    }
+
     /// The number of denials that were not logged since the last line, if a line is due now.
     fn admit(&self, principal: &str, now: Instant) -> Option<u64> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
