@@ -288,6 +288,25 @@ fn a_journal_whose_files_are_lost_or_changed_while_it_is_open_fails_and_is_refus
     }
 }
 
+/// The next segment is still being written when the directory is deleted: the reason is the deletion, not the missing file.
+#[test]
+fn a_directory_deleted_during_the_preallocation_is_reported_as_deleted() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let path = parent.path().join("data");
+    let options = FileOptions { segment_bytes: 64 << 20, ..FileOptions::default() };
+    let (mut journal, _) = open(&Directory { path: path.clone(), options }).expect("the directory is created");
+    fs::remove_dir_all(&path).expect("the directory is removed");
+    let failed = (0..6_000).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        journal.disk_space().err()
+    });
+    let failed = failed.expect("the preallocation ends");
+    assert!(
+        matches!(&failed, JournalError::Failed { reason } if reason.contains("deleted or moved while it was in use")),
+        "{failed:?}"
+    );
+}
+
 /// The identity file alone is repaired with what the writer knows; the log is complete.
 #[test]
 fn an_identity_file_that_is_changed_while_the_journal_is_open_fails_it_and_loses_no_batch() {

@@ -17,6 +17,9 @@ use crate::rng::SimRng;
 /// Tags of copies start here; requests of holders have lower ones.
 const FIRST_TAG: u64 = 1 << 62;
 
+/// Turns from one recount of what identities have to the next. A recount decodes a snapshot, which takes longer than a turn.
+const RECOUNT_EVERY: u64 = 16;
+
 /// Limits that a holder reaches often.
 const NARROW: IdentityLimits = IdentityLimits { sessions: 2, leases: 3, waiters: 1, ..IdentityLimits::UNLIMITED };
 /// Limits that all holders together reach, and none of them alone.
@@ -69,6 +72,8 @@ pub struct Impostors {
     pub has_limits: bool,
     /// What was last reported of each identity.
     pub reported: BTreeMap<String, IdentityUsage>,
+    /// Turns of servers with these identities.
+    turns: u64,
     last_tag: u64,
 }
 
@@ -95,6 +100,7 @@ impl Impostors {
             limited_rights,
             has_limits,
             reported: BTreeMap::new(),
+            turns: 0,
             last_tag: FIRST_TAG,
         })
     }
@@ -110,6 +116,12 @@ impl Impostors {
     /// The rights of a holder. Every other one has narrow limits.
     pub const fn rights_of(&self, index: usize) -> &Rights {
         if index.is_multiple_of(2) { &self.limited_rights } else { &self.holder_rights }
+    }
+
+    /// Whether this turn is one of those after which it is counted again what identities have.
+    pub const fn recounts_now(&mut self) -> bool {
+        self.turns += 1;
+        self.turns.is_multiple_of(RECOUNT_EVERY)
     }
 
     /// Sends a copy of a request, sometimes, if an impostor would gain by it.

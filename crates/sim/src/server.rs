@@ -430,7 +430,7 @@ impl SimServer {
     }
 }
 
-/// Records what each identity has, counted again from a snapshot, and the refusals by limits of identities.
+/// Records what each identity has, counted again from a snapshot once in several turns, and the refusals by limits of identities.
 fn report_limits(
     scheduler: &mut Scheduler,
     identities: &mut Impostors,
@@ -438,15 +438,16 @@ fn report_limits(
     output: &Output,
     requests: &BTreeMap<u64, (String, IdentityUsage, SimRequest)>,
 ) {
-    let recounted = RecoveredGrantor::from_snapshot(&grantor.snapshot(), 1).expect("a snapshot can be decoded");
-    for (identity, has) in recounted.identity_usages() {
-        let Some(index) = holder_of(identity) else { continue };
-        if identities.reported.insert(identity.to_owned(), *has) == Some(*has) {
-            continue;
+    if identities.recounts_now() {
+        let recounted = RecoveredGrantor::from_snapshot(&grantor.snapshot(), 1).expect("a snapshot can be decoded");
+        for (identity, has) in recounted.identity_usages() {
+            let Some(index) = holder_of(identity) else { continue };
+            if identities.reported.insert(identity.to_owned(), *has) == Some(*has) {
+                continue;
+            }
+            let limits = *identities.rights_of(index).limits();
+            scheduler.record(HistoryEvent::UsageReported { identity: identity.to_owned(), has: *has, limits });
         }
-        let limits = *identities.rights_of(index).limits();
-        let event = HistoryEvent::UsageReported { identity: identity.to_owned(), has: *has, limits };
-        scheduler.record(event);
     }
     let mut seen = BTreeSet::new();
     for reply in output.replies.iter().filter(|reply| seen.insert(reply.tag)) {

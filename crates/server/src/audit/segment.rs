@@ -74,8 +74,7 @@ pub fn scan(
 /// Reads a whole file.
 pub(super) fn read(files: &dyn AuditFiles, number: u64, length: u64, into: &mut Vec<u8>) -> Result<(), ReadError> {
     let length = usize::try_from(length).map_err(|_| ReadError::Unreadable { reason: files.label(number) })?;
-    into.clear();
-    into.resize(length, 0);
+    *into = vec![0; length];
     let got = files.read(number, 0, into)?;
     into.truncate(got);
     Ok(())

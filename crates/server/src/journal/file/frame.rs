@@ -77,9 +77,12 @@ pub fn find_later(salt: u32, segment: &[u8], at: usize, expected: u64) -> Option
     })
 }
 
-/// Offset of the zeros at the end of a segment.
+/// Offset of the zeros at the end of a segment. Most of a segment may be zeros, so whole blocks of them are compared.
 pub fn written_bytes(segment: &[u8]) -> usize {
-    segment.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+    const ZEROS: [u8; 4_096] = [0; 4_096];
+    let zeros = segment.rchunks_exact(ZEROS.len()).take_while(|block| **block == ZEROS).count() * ZEROS.len();
+    let rest = &segment[..segment.len() - zeros];
+    rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
 fn sequence_of(head: &[u8; HEAD]) -> u64 {
@@ -92,4 +95,21 @@ fn checksum(salt: u32, length: u32, sequence: u64, bytes: &[u8]) -> u32 {
     hasher.update(&sequence.to_le_bytes());
     hasher.update(bytes);
     hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::written_bytes;
+
+    #[test]
+    fn the_zeros_at_the_end_are_found_at_every_length() {
+        for length in [0, 1, 4_095, 4_096, 4_097, 8_192, 12_289] {
+            assert_eq!(written_bytes(&vec![0; length]), 0, "{length} zeros");
+            for last in [0, 1, 4_094, 4_095, 4_096, 8_191, 8_192].into_iter().filter(|last| *last < length) {
+                let mut bytes = vec![0; length];
+                bytes[last] = 1;
+                assert_eq!(written_bytes(&bytes), last + 1, "byte {last} of {length}");
+            }
+        }
+    }
 }

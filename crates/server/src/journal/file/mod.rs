@@ -195,7 +195,7 @@ impl<D: Disk> FileJournal<D> {
             failed: OnceLock::new(),
         });
         let mut spare = PreallocatedSegment::new(segment_bytes, found.spare, options.background);
-        spare.begin(&shared);
+        spare.begin(&shared).map_err(|error| OpenError::from_io(&shared.disk.path(names::SPARE), &error))?;
         let journal = Self {
             shared,
             next: found.identity.next,
@@ -246,9 +246,10 @@ impl<D: Disk> FileJournal<D> {
     /// Starts the next segment. Its header and its name are durable before a batch is written to it, and the old segment is sealed
     /// only after that: a seal proves that the next segment existed.
     fn rotate(&mut self, frame: u64) -> Result<(), JournalError> {
-        let shared = &self.shared;
         let min = header::BYTES as u64 + frame + frame::HEAD as u64;
-        let size = self.spare.ensure(shared, min.max(self.segment_bytes))?;
+        let size = self.spare.ensure(&self.shared, min.max(self.segment_bytes));
+        let size = size.map_err(|error| self.spare_error(&error))?;
+        let shared = &self.shared;
         let number = self.active.number + 1;
         let (file, salt) =
             begin_segment(&shared.disk, shared.journal, number, self.next, size).map_err(|(name, error, sync)| {
@@ -264,14 +265,22 @@ impl<D: Disk> FileJournal<D> {
             _ => {}
         }
         self.active = ActiveSegment { file, number, salt, at: header::BYTES as u64, end: size };
-        self.spare.begin(shared);
-        Ok(())
+        self.spare.begin(&self.shared).map_err(|error| self.spare_error(&error))
+    }
+
+    /// Why the next segment could not be preallocated: first that the directory was deleted or moved, if it was.
+    fn spare_error(&mut self, error: &io::Error) -> JournalError {
+        if is_full(error) {
+            return JournalError::Full;
+        }
+        self.check_files().err().unwrap_or_else(|| self.shared.fail(names::SPARE, error))
     }
 
     fn space_left(&mut self) -> Result<DiskSpace, JournalError> {
         self.shared.check_failed()?;
         let used = self.active.at * 4 > self.active.end;
-        if self.spare.is_available(&self.shared, used)? {
+        let available = self.spare.is_available(&self.shared, used);
+        if available.map_err(|error| self.spare_error(&error))? {
             return Ok(DiskSpace::Plenty);
         }
         Ok(if self.active.left() < MIN_SPACE { DiskSpace::None } else { DiskSpace::ReserveOnly })

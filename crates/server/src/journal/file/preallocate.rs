@@ -7,7 +7,6 @@ use std::thread::JoinHandle;
 
 use super::disk::Disk;
 use super::{JournalShared, is_full, names};
-use crate::journal::JournalError;
 
 /// Bytes that are written before a sync, so that a concurrent append never waits for more.
 pub(super) const SYNC_BYTES: usize = 4 << 20;
@@ -38,10 +37,10 @@ impl PreallocatedSegment {
         Self { bytes, background, state }
     }
 
-    /// Starts the preallocation, unless it is done or running.
-    pub fn begin<D: Disk>(&mut self, shared: &Arc<JournalShared<D>>) {
+    /// Starts the preallocation, unless it is done or running. A full disk is no error: it is found by the next call.
+    pub fn begin<D: Disk>(&mut self, shared: &Arc<JournalShared<D>>) -> io::Result<()> {
         if !matches!(self.state, PreallocationState::Missing { .. }) {
-            return;
+            return Ok(());
         }
         let (stop, bytes) = (Arc::new(AtomicBool::new(false)), self.bytes);
         let (thread_shared, thread_stop) = (Arc::clone(shared), Arc::clone(&stop));
@@ -51,34 +50,33 @@ impl PreallocatedSegment {
             && let Ok(thread) = builder.spawn(work)
         {
             self.state = PreallocationState::Preparing { thread, stop };
-        } else {
-            let done = prepare(&shared.disk, bytes, &AtomicBool::new(false));
-            // A failure is stored in `shared` and returned by the next call.
-            self.settle(shared, bytes, done).ok();
+            return Ok(());
         }
+        let done = prepare(&shared.disk, bytes, &AtomicBool::new(false));
+        unless_full(self.settle(shared, bytes, done))
     }
 
     /// Whether the next segment is ready or being preallocated. With `wait` it waits for the thread; it retries when space was freed.
-    pub fn is_available<D: Disk>(&mut self, shared: &Arc<JournalShared<D>>, wait: bool) -> Result<bool, JournalError> {
+    pub fn is_available<D: Disk>(&mut self, shared: &Arc<JournalShared<D>>, wait: bool) -> io::Result<bool> {
         if let PreallocationState::Missing { free_at_failure } = self.state {
             let free = shared.disk.free().unwrap_or(0);
             if free < self.bytes || free_at_failure == Some(free) {
                 return Ok(false);
             }
-            self.begin(shared);
+            self.begin(shared)?;
         }
         if let PreallocationState::Preparing { thread, .. } = &self.state
             && (wait || thread.is_finished())
         {
-            self.join(shared)?;
+            unless_full(self.join(shared))?;
         }
         Ok(!matches!(self.state, PreallocationState::Missing { .. }))
     }
 
     /// Ensures a preallocated segment of at least `min` bytes. Returns its size.
-    pub fn ensure<D: Disk>(&mut self, shared: &Arc<JournalShared<D>>, min: u64) -> Result<u64, JournalError> {
+    pub fn ensure<D: Disk>(&mut self, shared: &Arc<JournalShared<D>>, min: u64) -> io::Result<u64> {
         if matches!(self.state, PreallocationState::Preparing { .. }) {
-            self.join(shared)?;
+            unless_full(self.join(shared))?;
         }
         if let PreallocationState::Ready { bytes } = self.state
             && bytes >= min
@@ -90,10 +88,10 @@ impl PreallocatedSegment {
             && is_full(error)
             && matches!(self.state, PreallocationState::Ready { .. })
         {
-            return Err(JournalError::Full);
+            // The smaller one is still there.
+            return done.map(|()| min);
         }
-        self.settle(shared, min, done)?;
-        if matches!(self.state, PreallocationState::Ready { .. }) { Ok(min) } else { Err(JournalError::Full) }
+        self.settle(shared, min, done).map(|()| min)
     }
 
     /// The preallocated file became a segment.
@@ -101,7 +99,7 @@ impl PreallocatedSegment {
         self.state = PreallocationState::Missing { free_at_failure: None };
     }
 
-    fn join<D: Disk>(&mut self, shared: &Arc<JournalShared<D>>) -> Result<(), JournalError> {
+    fn join<D: Disk>(&mut self, shared: &Arc<JournalShared<D>>) -> io::Result<()> {
         let PreallocationState::Preparing { thread, .. } =
             std::mem::replace(&mut self.state, PreallocationState::Missing { free_at_failure: None })
         else {
@@ -111,20 +109,19 @@ impl PreallocatedSegment {
         self.settle(shared, self.bytes, done)
     }
 
-    fn settle<D: Disk>(
-        &mut self,
-        shared: &Arc<JournalShared<D>>,
-        bytes: u64,
-        done: io::Result<()>,
-    ) -> Result<(), JournalError> {
-        match done {
-            Ok(()) => self.state = PreallocationState::Ready { bytes },
-            Err(error) if is_full(&error) => {
-                self.state = PreallocationState::Missing { free_at_failure: Some(shared.disk.free().unwrap_or(0)) };
-            }
-            Err(error) => return Err(shared.fail(names::SPARE, &error)),
-        }
-        Ok(())
+    fn settle<D: Disk>(&mut self, shared: &Arc<JournalShared<D>>, bytes: u64, done: io::Result<()>) -> io::Result<()> {
+        self.state = match &done {
+            Ok(()) => PreallocationState::Ready { bytes },
+            Err(_) => PreallocationState::Missing { free_at_failure: shared.disk.free().ok() },
+        };
+        done
+    }
+}
+
+fn unless_full(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if is_full(&error) => Ok(()),
+        done => done,
     }
 }
 

@@ -381,7 +381,7 @@ impl<D: Disk> SegmentReader<'_, D> {
 /// Reads a file, at most `max` bytes of it.
 pub(super) fn read_all<D: Disk>(disk: &D, file: &D::File, max: u64, into: &mut Vec<u8>) -> io::Result<()> {
     let length = disk.len(file)?.min(max);
-    into.resize(usize::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)?, 0);
+    *into = vec![0; usize::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)?];
     let got = disk.read(file, 0, into)?;
     into.truncate(got);
     Ok(())
