@@ -98,7 +98,7 @@ fn with_quiet_and_access_rules_no_lease_is_kept_whose_secret_is_dropped() {
     let setup = Setup::new();
     let server = setup.start(&[]);
     let acquire = ["acquire", "jobs/a", "--holder", "one", "--ttl", "9m", "--quiet"];
-    let refused = server.run(&acquire).fails(2, "");
+    let refused = server.run(&acquire).fails(78, "leasehold: CONFIG{secret_file}");
     assert!(refused.err.contains("--secret-file FILE"), "{}", refused.err);
     assert!(refused.out.is_empty(), "no token is printed: {}", refused.out);
     // The lease is free again, and with a file it is usable.

@@ -146,6 +146,9 @@ impl Grantor {
     /// Remembers that the owner may renew, until the access rules change. A session renews all its leases at once, so those that the
     /// rules no longer cover are revoked here.
     fn remember_check(&mut self, request: &Request<'_>, command: &Command<'_>) {
+        if !matches!(command, Command::Renew(_) | Command::RenewSession { .. } | Command::ResumeSession { .. }) {
+            return;
+        }
         let (me, epoch) = (self.table.owners.resolve(request.caller.principal), request.caller.rights.epoch());
         if let Command::Renew(Renew { lease: LeaseRef { selector: LeaseSelector::Id(id), .. }, .. }) = command
             && self.table.live(*id).is_some_and(|lease| Some(lease.owner) == me)

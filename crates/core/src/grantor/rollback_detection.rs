@@ -3,9 +3,11 @@
 
 use super::Grantor;
 use crate::command::{Command, Request, SessionEvent};
+use crate::limits;
 use crate::mutants::{self, Mutant};
 use crate::record::Record;
 use crate::refusal::Refusal;
+use crate::time::WallClock;
 use crate::token::{Number, Token, next_number, plausible};
 
 impl Grantor {
@@ -75,17 +77,19 @@ impl Grantor {
     /// starts one in a tenure, and its later numbers raise the counter.
     fn roll_back(&mut self, presented: Number, evidence: Evidence<'_>) -> bool {
         self.rollback_evidence.last = Some(presented);
-        if evidence == Evidence::Unproven && !mutants::on(Mutant::AnybodyLifts) {
+        let repeated = matches!(evidence, Evidence::Reported(reporter) if self.quarantine_reporters.contains(reporter));
+        let near = plausible(presented, WallClock(self.table.wall.0.saturating_sub(limits::REPEATED_REPORT_MARGIN)));
+        let has_effect = evidence != Evidence::Unproven && (near || !repeated);
+        if !has_effect && !mutants::on(Mutant::AnybodyLifts) {
             self.rollback_evidence.unproven += 1;
             return false;
+        }
+        if let Evidence::Reported(reporter) = evidence {
+            self.quarantine_reporters.insert(reporter.into());
         }
         // The clock may be ahead of the token; the next number must be above both.
         let known = presented.get().max(self.table.counter);
         let counter = next_number(known, self.table.wall).map_or(known, |next| next.get() - 1);
-        let repeated = match evidence {
-            Evidence::Reported(reporter) => !self.quarantine_reporters.insert(reporter.into()),
-            Evidence::Unproven | Evidence::Proven => false,
-        };
         // An operator who waived the quarantine answers for the holders that are lost, as long as it would have lasted.
         let waived = self.table.waived_until > self.now();
         let starts_none = waived || (repeated && !mutants::on(Mutant::ReporterStopsForever));
@@ -120,7 +124,7 @@ pub struct RollbackEvidence {
     pub proofs: u64,
     /// Those of them from a reporter that had started a quarantine in this tenure: they raised the counter only.
     pub repeated: u64,
-    /// Those that had no effect, because the caller did not prove them (A9).
+    /// Those that had no effect, because the caller did not prove them, or because they are of such a reporter and far ahead (A9).
     pub unproven: u64,
     /// The last one of either kind.
     pub last: Option<Number>,
