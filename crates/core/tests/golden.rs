@@ -795,7 +795,7 @@ fn the_encoding_of_owned_charters_and_targets_is_unchanged_and_decodes() {
         let set = Command::SetCharter { prefix, charter: Box::new(charter.clone()), comment: "" };
         assert_eq!(tenure.step(caller, "", set), Answer::Done);
     }
-    // Whoever replaces a charter or reports a target again does not become its owner.
+    // A caller that replaces a charter or reports a target again does not become its owner.
     let again = Command::SetCharter { prefix: "jobs/a", charter: Box::default(), comment: "" };
     assert_eq!(tenure.step(reporter, "", again), Answer::Done);
     let report = |resource, target, slot, mode| FenceReport {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Grantor;
 use super::operator::check_comment;
-use super::rollback_detection::{Evidence, counts_from_anyone};
+use super::rollback_detection::{NumberOrigin, counts_from_anyone};
 use super::table::lease::NONE;
 use crate::access::{Caller, IdentityUsage, recorded_owner};
 use crate::command::{Answer, Request, SessionEvent};
@@ -54,10 +54,10 @@ impl Grantor {
 
     /// Processes the numbers of reports as evidence of a rollback.
     fn observe_reports(&mut self, request: &Request<'_>, reports: &[FenceReport<'_>]) -> Result<(), Refusal> {
-        let evidence: Vec<_> = reports.iter().map(|report| self.evidence_of(request, report)).collect();
+        let origins: Vec<_> = reports.iter().map(|report| self.origin_of(request, report)).collect();
         // What is no evidence comes first: it has no effect, and may be refused.
-        for kind in [Evidence::Unproven, Evidence::Reported(request.caller.principal), Evidence::Proven] {
-            let alike = || reports.iter().zip(&evidence).filter(|(_, known)| **known == kind).map(|(report, _)| report);
+        for kind in [NumberOrigin::Unproven, NumberOrigin::Reported(request.caller.principal), NumberOrigin::Proven] {
+            let alike = || reports.iter().zip(&origins).filter(|(_, known)| **known == kind).map(|(report, _)| report);
             let highest = alike().flat_map(|report| [report.highest, report.zombie.map(|zombie| zombie.mark)]);
             if let Some(highest) = highest.flatten().max() {
                 self.observe_mark(highest, kind)?;
@@ -71,13 +71,13 @@ impl Grantor {
 
     /// What the numbers of a report are: evidence from the reporter that the charter of the target names (A9), or where access is
     /// not restricted.
-    fn evidence_of<'a>(&self, request: &Request<'a>, report: &FenceReport<'_>) -> Evidence<'a> {
+    fn origin_of<'a>(&self, request: &Request<'a>, report: &FenceReport<'_>) -> NumberOrigin<'a> {
         if counts_from_anyone(request) {
-            Evidence::Proven
+            NumberOrigin::Proven
         } else if self.reporter_of(report) == Some(request.caller.principal) {
-            Evidence::Reported(request.caller.principal)
+            NumberOrigin::Reported(request.caller.principal)
         } else {
-            Evidence::Unproven
+            NumberOrigin::Unproven
         }
     }
 

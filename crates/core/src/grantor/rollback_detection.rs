@@ -21,8 +21,8 @@ impl Grantor {
         let tokens = [(request.observed, request.proven.observed), (request.presented, presented)].into_iter();
         for (token, proven) in tokens.filter_map(|(token, proven)| Some((token?, proven))) {
             let counts = proven || counts_from_anyone(request);
-            let evidence = if counts { Evidence::Proven } else { Evidence::Unproven };
-            if !self.observe_token(&token, evidence)? && matches!(command, Command::ObserveToken) {
+            let origin = if counts { NumberOrigin::Proven } else { NumberOrigin::Unproven };
+            if !self.observe_token(&token, origin)? && matches!(command, Command::ObserveToken) {
                 return Err(Refusal::Denied(NOT_PROVEN));
             }
         }
@@ -31,10 +31,10 @@ impl Grantor {
 
     /// Processes a token that a caller presents. One above the counter, or in a gap below it, was issued by a state that is lost:
     /// raise the counter above it, start a quarantine and notify, all recorded before any answer.
-    fn observe_token(&mut self, token: &Token, evidence: Evidence<'_>) -> Result<bool, Refusal> {
+    fn observe_token(&mut self, token: &Token, origin: NumberOrigin<'_>) -> Result<bool, Refusal> {
         let identity = self.table.identity.expect("a serving grantor has an identity");
         if token.cluster == identity.cluster && token.incarnation == identity.incarnation {
-            self.observe_number(token.number, evidence)
+            self.observe_number(token.number, origin)
         } else {
             Ok(true)
         }
@@ -42,24 +42,24 @@ impl Grantor {
 
     /// Processes the number of a token that was presented to this cluster or to its fences. Returns false if it would prove a
     /// rollback, but does not count as evidence.
-    pub(super) fn observe_number(&mut self, number: Number, evidence: Evidence<'_>) -> Result<bool, Refusal> {
+    pub(super) fn observe_number(&mut self, number: Number, origin: NumberOrigin<'_>) -> Result<bool, Refusal> {
         let suspected = mutants::on(Mutant::IssuedNumberSuspected) && number.get() < self.table.counter;
         if (self.table.gaps.contains(number.get()) || suspected) && !mutants::on(Mutant::RollbackIgnored) {
-            return Ok(self.roll_back(number, evidence));
+            return Ok(self.roll_back(number, origin));
         }
-        self.observe_mark(number, evidence)
+        self.observe_mark(number, origin)
     }
 
     /// Processes the mark of a fence. Whichever incarnation issued it, later grants must be above it. An operator may arm a mark in
     /// a gap, so only one above the counter proves a rollback.
-    pub(super) fn observe_mark(&mut self, number: Number, evidence: Evidence<'_>) -> Result<bool, Refusal> {
+    pub(super) fn observe_mark(&mut self, number: Number, origin: NumberOrigin<'_>) -> Result<bool, Refusal> {
         if number.get() <= self.table.counter || mutants::on(Mutant::RollbackIgnored) {
             return Ok(true);
         }
         if !plausible(number, self.table.wall) {
             return Err(Refusal::Implausible { presented: number });
         }
-        Ok(self.roll_back(number, evidence))
+        Ok(self.roll_back(number, origin))
     }
 
     /// Number of presented tokens that proved a rollback since the tenure was opened.
@@ -75,16 +75,17 @@ impl Grantor {
     /// Records the rollback that `presented` proves. Nothing that anyone could have made up stops the cluster (A9): it is only
     /// counted. The state is rolled back only between two tenures, so one quarantine covers everything that was lost: a reporter
     /// starts one in a tenure, and its later numbers raise the counter.
-    fn roll_back(&mut self, presented: Number, evidence: Evidence<'_>) -> bool {
+    fn roll_back(&mut self, presented: Number, origin: NumberOrigin<'_>) -> bool {
         self.rollback_evidence.last = Some(presented);
-        let repeated = matches!(evidence, Evidence::Reported(reporter) if self.quarantine_reporters.contains(reporter));
+        let repeated =
+            matches!(origin, NumberOrigin::Reported(reporter) if self.quarantine_reporters.contains(reporter));
         let near = plausible(presented, WallClock(self.table.wall.0.saturating_sub(limits::REPEATED_REPORT_MARGIN)));
-        let has_effect = evidence != Evidence::Unproven && (near || !repeated);
+        let has_effect = origin != NumberOrigin::Unproven && (near || !repeated);
         if !has_effect && !mutants::on(Mutant::AnybodyLifts) {
             self.rollback_evidence.unproven += 1;
             return false;
         }
-        if let Evidence::Reported(reporter) = evidence {
+        if let NumberOrigin::Reported(reporter) = origin {
             self.quarantine_reporters.insert(reporter.into());
         }
         // The clock may be ahead of the token; the next number must be above both.
@@ -108,7 +109,7 @@ impl Grantor {
 
 /// Where a number that this journal never issued comes from, which decides what it proves (A9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Evidence<'a> {
+pub(super) enum NumberOrigin<'a> {
     /// Anyone could have made it up.
     Unproven,
     /// The reporter that the charter of a target names.

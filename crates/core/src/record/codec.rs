@@ -93,7 +93,7 @@ impl<'a> Record<'a> {
             }
             Self::Freed { resource, comment } => texts(out, 28, &[resource, comment]),
             Self::CharterSet { prefix, charter, comment, owner } => {
-                texts(out, if owner.is_some() { 48 } else { 29 }, &[prefix, comment]);
+                texts(out, if owner.is_some() { 49 } else { 29 }, &[prefix, comment]);
                 out.bytes(charter);
                 owner.iter().for_each(|owner| out.text(owner));
             }
@@ -229,9 +229,9 @@ impl<'a> Record<'a> {
                 Self::Floor { resource: name(from)?, at }
             }
             28 => Self::Freed { resource: name(from)?, comment: from.text()? },
-            code @ (29 | 48) => {
+            code @ (29 | 49) => {
                 let (prefix, comment, charter) = (from.text()?, from.text()?, from.bytes()?);
-                let owner = if code == 48 { Some(decode_owner(from)?) } else { None };
+                let owner = if code == 49 { Some(decode_owner(from)?) } else { None };
                 Self::CharterSet { prefix, charter, comment, owner }
             }
             30 => Self::CharterRemoved { prefix: from.text()?, comment: from.text()? },
