@@ -25,7 +25,7 @@ const MAX_PENDING: usize = 1_024;
 /// The same, of one source address.
 const MAX_PENDING_PER_ADDRESS: usize = 256;
 /// Time after which a handshake is closed if another one waits.
-const STALL_TIME: Duration = Duration::from_secs(1);
+const STALL_TIME: Duration = Duration::from_secs(2);
 /// How often one that waits looks for such a handshake.
 const STALL_CHECK: Duration = Duration::from_millis(250);
 
