@@ -122,9 +122,10 @@ impl PendingHandshakes {
     }
 
     /// The connection to close for a new one of an address that has `own`: the oldest silent one of the address with the most of
-    /// them, else the last that waits of the address with the most connections.
+    /// them, else the last that waits of the address with the most connections. An address with fewer than `own` loses none.
     fn displaceable(&self, own: usize) -> Option<u64> {
-        let (address, most) = self.addresses.iter().max_by_key(|(_, entry)| entry.silent)?;
+        let larger = self.addresses.iter().filter(|(_, entry)| entry.count >= own);
+        let (address, most) = larger.max_by_key(|(_, entry)| entry.silent)?;
         if most.silent > 0 {
             return self.oldest_silent(*address);
         }
@@ -313,9 +314,11 @@ mod tests {
         let closed: Vec<usize> =
             waiting.iter().enumerate().filter(|(_, one)| is_displaced(one)).map(|(at, _)| at).collect();
         assert!(closed.len() == 1 && closed[0] >= 1_016, "the last of one address: {closed:?}");
-        limit.pending().set_stage(new.id, HandshakeStage::Waiting);
-        let refused = (0..8).filter(|at| limit.register(address(*at)).is_none()).count();
-        assert_eq!(refused, 7, "only the address that has fewer than the others gains a place");
+        let others = (0..8).map(address).filter(|other| *other != address_of(closed[0]));
+        for other in others {
+            assert!(limit.register(other).is_none(), "no address gains from one that has no more than it");
+        }
+        assert!(!is_displaced(&new), "the larger addresses take no place of a smaller one, although it is silent");
     }
 
     #[tokio::test]
