@@ -22,6 +22,7 @@ pub mod hex;
 pub mod identity;
 pub mod journal;
 pub mod keys;
+mod log_windows;
 pub mod metrics;
 pub mod pending_replies;
 pub mod principal;

@@ -49,7 +49,7 @@ pub async fn reload(path: PathBuf, verifier: SealVerifier) {
                 tracing::info!(keys = keys.len(), "seal keys reloaded");
                 verifier.replace_keys(keys);
             }
-            Err(error) => tracing::warn!(?error, "seal keys not reloaded, the earlier ones stay"),
+            Err(error) => tracing::warn!("seal keys unchanged, because they cannot be loaded: {error}"),
         }
     }
 }

@@ -154,8 +154,15 @@ impl Reload {
                 _ => tracing::warn!("{key} stays {before}; restart the server to change it to {after}"),
             }
         }
-        if applied.is_empty() && deferred.is_empty() {
-            tracing::info!("settings reloaded; nothing changed");
+        // The entry of `jwt` lists only the issuers.
+        let (old, new_jwt) = (&self.settings.access.bearers.jwt, &new.access.bearers.jwt);
+        let changes_jwt = old != new_jwt && !deferred.iter().any(|((key, _), _)| *key == "jwt");
+        if changes_jwt {
+            tracing::warn!("the audience and keys of [[jwt]] stay as they are; restart the server to change them");
+        }
+        // Other files, such as the access file, have lines of their own.
+        if before == after && !changes_jwt {
+            tracing::info!("configuration file reloaded; no setting changed");
         }
         // Last, because a lower level could suppress the lines above.
         self.level.set(new.log_level);

@@ -5,6 +5,7 @@ mod bearer_streams;
 mod bearer_tokens;
 mod clients;
 mod config;
+mod connection_limits;
 mod handshakes;
 mod harness;
 mod jwt_tokens;

@@ -16,7 +16,7 @@ use tonic::{Status, Streaming};
 use zeroize::Zeroize;
 
 use super::Api;
-use super::problems::{no_reply, not_submitted, queue_full};
+use super::problems::{identity_queue_full, no_reply, not_submitted, queue_full};
 use super::queries::status_of;
 use crate::access::StreamAccess;
 use crate::identity::{Identity, current_or_local};
@@ -141,6 +141,7 @@ impl From<SubmitError> for StreamEnd {
         match error {
             SubmitError::Stopping => Self::Stopping,
             SubmitError::Full => Self::Invalid(queue_full().into()),
+            SubmitError::IdentityFull => Self::Invalid(identity_queue_full().into()),
         }
     }
 }

@@ -97,12 +97,15 @@ pub const IDENTITY_WATCHES: &str = "identity_watches";
 pub const IDENTITY_BODY_BYTES: &str = "identity_body_bytes";
 /// Name of the limit on requests per second of an identity.
 pub const IDENTITY_REQUEST_RATE: &str = "identity_request_rate";
+/// Name of the limit on the queued requests of an identity.
+pub const IDENTITY_QUEUED_REQUESTS: &str = "identity_queued_requests";
 /// Limits of the transport and of queries; the core names its own.
-const TRANSPORT_LIMITS: [&str; 11] = [
+const TRANSPORT_LIMITS: [&str; 12] = [
     BODY_BYTES_LIMIT,
     "connections",
     IDENTITY_BODY_BYTES,
     IDENTITY_CONNECTIONS,
+    IDENTITY_QUEUED_REQUESTS,
     IDENTITY_REQUEST_RATE,
     IDENTITY_WATCHES,
     MESSAGE_BYTES_LIMIT,
