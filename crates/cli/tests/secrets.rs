@@ -94,6 +94,19 @@ fn a_process_without_the_secret_file_cannot_touch_a_lease_and_a_restart_changes_
 }
 
 #[test]
+fn with_quiet_and_access_rules_no_lease_is_kept_whose_secret_is_dropped() {
+    let setup = Setup::new();
+    let server = setup.start(&[]);
+    let acquire = ["acquire", "jobs/a", "--holder", "one", "--ttl", "9m", "--quiet"];
+    let refused = server.run(&acquire).fails(78, "leasehold: CONFIG{secret_file}");
+    assert!(refused.err.contains("--secret-file FILE"), "{}", refused.err);
+    assert!(refused.out.is_empty(), "no token is printed: {}", refused.out);
+    // The lease is free again, and with a file it is usable.
+    let acquired = setup.run(&server, "one", &acquire).ok();
+    setup.run(&server, "one", &["release", "jobs/a", "--token", acquired.out.trim()]).ok();
+}
+
+#[test]
 fn a_lost_cluster_key_invalidates_secrets_and_the_server_says_so() {
     let setup = Setup::new();
     let server = setup.start(&[]);
@@ -283,7 +296,8 @@ fn no_secret_of_a_run_is_in_its_logs_audit_log_metrics_errors_listings_files_or_
         errors.extend(server.http("POST", &format!("/v1/sessions/{session}:renew"), &headers, "{}").into_bytes());
     }
     for at in 0..20 {
-        server.run(&["acquire", &format!("jobs/{at}"), "--holder", "canary", "--ttl", "60s", "--quiet"]).ok();
+        let acquire = ["acquire", &format!("jobs/{at}"), "--holder", "canary", "--ttl", "60s", "--quiet"];
+        setup.run(&server, "more", &acquire).ok();
     }
     shown("release with a wrong secret", setup.run(&server, "file", &["release", "jobs/a", "--token", &token]));
     shown("renew", setup.run(&server, "file", &["renew", "jobs/b", "--token", &token]));

@@ -99,6 +99,11 @@ impl GrantedLease {
         self.secret.as_ref()
     }
 
+    /// Whether unary calls about the lease need the secret, because the server has access rules.
+    pub const fn is_secret_required(&self) -> bool {
+        self.message.secret_required
+    }
+
     /// The token, with the text that fences accept.
     pub const fn token(&self) -> FencingToken {
         self.token

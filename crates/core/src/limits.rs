@@ -128,6 +128,10 @@ pub const CHARTER_TARGETS: usize = 64;
 pub const TARGETS: usize = 1 << 16;
 /// Entries of one batch of fence reports; each may search all stored ends for a holder.
 pub const REPORTS: usize = 256;
+/// How much less far ahead of the clock than a first one a further number of a reporter may be that was never issued, in
+/// milliseconds: half a day instead of a day. So no reporter keeps the numbers of all grants where fences with slower clocks refuse
+/// them (F5).
+pub const REPEATED_REPORT_MARGIN: u64 = 12 * 3_600_000;
 /// Longest name of a target, in bytes.
 pub const TARGET_NAME_BYTES: usize = 128;
 /// State keys of one resource.

@@ -88,7 +88,13 @@ pub enum Record<'a> {
     /// An operator freed a blocked resource.
     Freed { resource: &'a str, comment: &'a str },
     /// A charter was set.
-    CharterSet { prefix: &'a str, charter: &'a [u8], comment: &'a str },
+    CharterSet {
+        prefix: &'a str,
+        charter: &'a [u8],
+        comment: &'a str,
+        /// The identity that set the first charter of the prefix; `None` for `local`, and for a charter that replaces another.
+        owner: Option<&'a str>,
+    },
     /// A charter was removed.
     CharterRemoved { prefix: &'a str, comment: &'a str },
     /// A request was answered; a retry gets the same answer.

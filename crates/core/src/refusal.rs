@@ -109,6 +109,13 @@ pub enum Refusal {
     StorageFull,
     /// The caller is not allowed to do this.
     Denied(&'static str),
+    /// The caller is not allowed to set this field; the rest of the request would be allowed.
+    DeniedField {
+        /// The field.
+        field: &'static str,
+        /// Why, and the next step.
+        reason: &'static str,
+    },
     /// The request was proposed; another identity must approve it (A14).
     ApprovalRequired {
         /// The number of the proposal.
@@ -188,7 +195,7 @@ impl Refusal {
             Self::Quarantined { rolled_back: true, .. } => "ROLLED_BACK",
             Self::HeldForOperator => "HELD_FOR_OPERATOR",
             Self::StorageFull => "STORAGE_FULL",
-            Self::Denied(_) => "PERMISSION_DENIED",
+            Self::Denied(_) | Self::DeniedField { .. } => "PERMISSION_DENIED",
             Self::ApprovalRequired { .. } => "APPROVAL_REQUIRED",
         }
     }
@@ -203,6 +210,7 @@ impl Refusal {
                 | Self::Name(_)
                 | Self::Token(_)
                 | Self::Denied(_)
+                | Self::DeniedField { .. }
                 | Self::TooOld { .. }
                 | Self::StorageFull
         )
@@ -224,7 +232,7 @@ impl From<TokenError> for Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Invalid { field, reason } => write!(f, "{field}: {reason}"),
+            Self::Invalid { field, reason } | Self::DeniedField { field, reason } => write!(f, "{field}: {reason}"),
             Self::Name(e) => e.fmt(f),
             Self::Token(e) => token_text(e, f),
             Self::OutOfRange { field, requested, min, max, by_charter } => {

@@ -3,16 +3,20 @@
 //! A new record adds a line. A changed line means a changed format, and the old one must still be readable.
 //! `LEASEHOLD_BLESS=1 cargo test -p leasehold-core --test golden` rewrites the files.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use leasehold_core::access::{Attribution, Caller, RequestOrigin, Rights, Via};
+use leasehold_core::access::{
+    AccessGrant, ApprovalRules, Attribution, Caller, DangerousAction, IdentityUsage, RequestOrigin, Rights, Role, Via,
+};
+use leasehold_core::charter::{Charter, Target, TargetMode};
 use leasehold_core::codec::Reader;
 use leasehold_core::command::{
-    Acquire, AcquireOptions, Command, HandoffMode, Input, LeaseRef, OpenSession, Request, RequestId,
+    Acquire, AcquireOptions, Answer, Command, HandoffMode, Input, LeaseRef, OpenSession, Request, RequestId,
 };
-use leasehold_core::coverage;
-use leasehold_core::grantor::{Output, RecoveredGrantor, TenureOptions, recover};
+use leasehold_core::coverage::{CoverageRecord, FenceMode, FenceReport};
+use leasehold_core::grantor::{Grantor, Output, RecoveredGrantor, TenureOptions, recover};
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::{Access, EndReason, Validity};
 use leasehold_core::payload::{cache, delivery, state};
@@ -125,7 +129,7 @@ fn records() -> Vec<Record<'static>> {
         Record::Pinned { lease: 7, at: 1_000 },
         Record::Floor { resource: "table", at: 900 },
         Record::Freed { resource: "jobs/settle", comment: "looked at" },
-        Record::CharterSet { prefix: "jobs", charter: b"\x01\x02", comment: "new" },
+        Record::CharterSet { prefix: "jobs", charter: b"\x01\x02", comment: "new", owner: None },
         Record::CharterRemoved { prefix: "jobs", comment: "old" },
         Record::Deadlocked { cycle: cycle(), victim: "bob", policy: 1 },
         Record::State(state::StateRecord::Put {
@@ -195,6 +199,13 @@ fn records() -> Vec<Record<'static>> {
         Record::ProposalApproved { proposal: 17, approver: "uid:1000", credential: "" },
         Record::ProposalCanceled { proposal: 18, by: "dns:host.example" },
     ]);
+    let owner = "spiffe://example/jobs/worker";
+    all.push(Record::CharterSet { prefix: "jobs", charter: b"\x01\x02", comment: "new", owner: Some(owner) });
+    let CoverageRecord::Reported { resource, slot, target, mode, .. } = coverage_records().remove(0) else {
+        unreachable!("the first one is a report")
+    };
+    let owner = Some(owner.into());
+    all.push(Record::Coverage(CoverageRecord::Reported { resource, slot, target, mode, owner }));
     all
 }
 
@@ -280,8 +291,7 @@ fn delivery_records(session: SessionId) -> Vec<delivery::DeliveryRecord> {
     ]
 }
 
-fn coverage_records() -> Vec<coverage::CoverageRecord> {
-    use coverage::{CoverageRecord, FenceMode};
+fn coverage_records() -> Vec<CoverageRecord> {
     let (resource, target) = ("jobs/settle", "ledger");
     vec![
         CoverageRecord::Reported {
@@ -289,6 +299,7 @@ fn coverage_records() -> Vec<coverage::CoverageRecord> {
             slot: 2,
             target: target.into(),
             mode: FenceMode::Cooperative,
+            owner: None,
         },
         CoverageRecord::Zombie {
             resource: resource.into(),
@@ -644,11 +655,7 @@ fn owned_cluster() -> (Vec<Vec<u8>>, Vec<u8>) {
         grantor.step(now, &Input::Request(request, command));
         grantor.step(now, &Input::Tick);
         grantor.take_output(&mut out);
-        assert!(
-            out.replies.iter().all(|reply| !matches!(reply.answer, leasehold_core::command::Answer::Refused(_))),
-            "{at}: {:?}",
-            out.replies
-        );
+        assert!(out.replies.iter().all(|reply| !matches!(reply.answer, Answer::Refused(_))), "{at}: {:?}", out.replies);
         batches.push(out.batch.clone());
     }
     for ms in [500, 520] {
@@ -673,6 +680,157 @@ fn the_encoding_of_owners_is_unchanged_and_decodes() {
     assert!(journal == batches, "the encoding of a batch changed");
     let replayed = recover(6, None, journal.iter().map(Vec::as_slice)).unwrap();
     assert!(replayed.snapshot() == snapshot, "replayed records and the snapshot give the same state");
+}
+
+/// A second tenure of the cluster with owners, in which two identities restricted by access rules act.
+struct SecondTenure {
+    batches: Vec<Vec<u8>>,
+    grantor: Grantor,
+    ms: u64,
+}
+
+const OPERATOR: &str = "spiffe://example/ops/ann";
+const APPROVER: &str = "dns:host.example";
+
+impl SecondTenure {
+    fn open() -> Self {
+        let (mut batches, snapshot) = owned_cluster();
+        let opening = TenureOptions {
+            cluster: Cluster(*b"examples"),
+            incarnation: Incarnation(9),
+            generation: 2,
+            validity: Validity::Session,
+            max_ttl: 600_000,
+            restore: None,
+        };
+        let mut grantor = recover(5, Some(&snapshot), []).unwrap().open(Self::now(600), &opening).unwrap();
+        let mut out = Output::default();
+        grantor.take_output(&mut out);
+        batches.push(out.batch);
+        grantor.serve(Self::now(600));
+        Self { batches, grantor, ms: 600 }
+    }
+
+    fn now(ms: u64) -> Now {
+        Now { instant: Instant::from_millis(ms), wall: WallClock::after_era(61_000_000_000 + ms) }
+    }
+
+    fn step(&mut self, caller: Caller<'_>, credential: &str, command: Command<'_>) -> Answer {
+        self.ms += 20;
+        let origin = RequestOrigin { via: Via::Certificate, credential, from: None, proposal: None };
+        let request = Request { caller, origin, ..Request::tagged(self.ms) };
+        self.grantor.step(Self::now(self.ms), &Input::Request(request, command));
+        let mut out = Output::default();
+        self.grantor.take_output(&mut out);
+        self.batches.push(out.batch);
+        out.replies.into_iter().find(|reply| reply.tag == self.ms).expect("it is answered").answer
+    }
+
+    /// Compares the snapshot and the journal with their golden files, and with each other.
+    fn check(&self, name: &str, format: u8) {
+        let snapshot = self.grantor.snapshot();
+        assert_eq!(snapshot[0], format);
+        let wrapped: Vec<String> =
+            hex(&snapshot).as_bytes().chunks(120).map(|l| String::from_utf8_lossy(l).into()).collect();
+        let known = unhex(&golden(&format!("snapshot-{name}.hex"), &(wrapped.join("\n") + "\n")));
+        assert!(snapshot == known, "the encoding of a snapshot changed: existing snapshots could not be read");
+        let lines: String = self.batches.iter().map(|batch| hex(batch) + "\n").collect();
+        let journal: Vec<Vec<u8>> = golden(&format!("journal-{name}.hex"), &lines).lines().map(unhex).collect();
+        assert!(journal == self.batches, "the encoding of a batch changed");
+        let decoded = recover(5, Some(&known), []).unwrap();
+        assert!(decoded.snapshot() == snapshot, "it decodes as written");
+        let replayed = recover(6, None, journal.iter().map(Vec::as_slice)).unwrap();
+        assert!(replayed.snapshot() == snapshot, "replayed records and the snapshot give the same state");
+        let usages = |all: &mut dyn Iterator<Item = (&str, &IdentityUsage)>| -> BTreeMap<String, IdentityUsage> {
+            all.filter(|(_, has)| **has != IdentityUsage::default()).map(|(name, has)| (name.into(), *has)).collect()
+        };
+        let counted = usages(&mut self.grantor.identity_usages());
+        assert!(counted.len() >= 3, "{counted:?}");
+        assert_eq!(usages(&mut decoded.identity_usages()), counted, "the counts follow from the snapshot");
+        assert_eq!(usages(&mut replayed.identity_usages()), counted, "and from the journal");
+    }
+}
+
+#[test]
+fn the_encoding_of_proposals_is_unchanged_and_decodes() {
+    let mut tenure = SecondTenure::open();
+    let mut approval = ApprovalRules::NONE;
+    approval.require(DangerousAction::SetMaxTtl);
+    approval.require(DangerousAction::RemoveCharter);
+    let admin = vec![AccessGrant { role: Role::Admin, prefix: "".into() }];
+    let rights = Rights::new(1, admin).with_approval(approval);
+    let (operator, approver) =
+        (Caller { principal: OPERATOR, rights: &rights }, Caller { principal: APPROVER, rights: &rights });
+    let charter = Box::new(Charter { capacity: Some(2), ..Charter::default() });
+    let set = Command::SetCharter { prefix: "jobs", charter, comment: "" };
+    assert_eq!(tenure.step(Caller::LOCAL, "", set), Answer::Done);
+    let longer = Command::SetMaxTtl { max_ttl_ms: 700_000, comment: "slow batches" };
+    let remove = || Command::RemoveCharter { prefix: "jobs", comment: "moved" };
+    let proposed = |proposal| Answer::Refused(Refusal::ApprovalRequired { proposal });
+    assert_eq!(tenure.step(operator, "0011", longer), proposed(1));
+    assert_eq!(tenure.step(operator, "0011", remove()), proposed(2));
+    assert_eq!(tenure.step(approver, "2233", remove()), proposed(3));
+    let digest = tenure.grantor.proposals().next().unwrap().digest;
+    let approve = Command::Approve { proposal: 1, digest, proposer: Some(&rights) };
+    assert_eq!(tenure.step(approver, "2233", approve), Answer::Done);
+    tenure.check("proposals", 5);
+    assert_eq!(tenure.grantor.proposals().count(), 2);
+}
+
+#[test]
+fn the_encoding_of_owned_charters_and_targets_is_unchanged_and_decodes() {
+    let mut tenure = SecondTenure::open();
+    let rights = Rights::new(1, vec![AccessGrant { role: Role::Admin, prefix: "".into() }]);
+    let (operator, reporter) =
+        (Caller { principal: OPERATOR, rights: &rights }, Caller { principal: "uid:1000", rights: &rights });
+    let target = |name: &str, reporter: Option<&str>| Target {
+        name: name.into(),
+        at: "somewhere".into(),
+        mode: Some(TargetMode::Forced),
+        reporter: reporter.map(Into::into),
+    };
+    let charter =
+        Charter { targets: vec![target("ledger", Some("uid:1000")), target("mail", None)], ..Charter::default() };
+    for (caller, prefix) in [(Caller::LOCAL, "a"), (operator, "jobs"), (operator, "jobs/a"), (reporter, "jobs/b")] {
+        let set = Command::SetCharter { prefix, charter: Box::new(charter.clone()), comment: "" };
+        assert_eq!(tenure.step(caller, "", set), Answer::Done);
+    }
+    // Whoever replaces a charter or reports a target again does not become its owner.
+    let again = Command::SetCharter { prefix: "jobs/a", charter: Box::default(), comment: "" };
+    assert_eq!(tenure.step(reporter, "", again), Answer::Done);
+    let report = |resource, target, slot, mode| FenceReport {
+        resource,
+        slot,
+        target,
+        mode,
+        checks: 1,
+        refusals: 0,
+        checked_ago_ms: 0,
+        highest: None,
+        zombie: None,
+    };
+    let batches = [
+        (Caller::LOCAL, vec![report("jobs/c", "other", 0, FenceMode::Forced)]),
+        (
+            reporter,
+            vec![report("jobs/c", "ledger", 0, FenceMode::Forced), report("jobs/c", "ledger", 1, FenceMode::Forced)],
+        ),
+        (operator, vec![report("jobs/c", "mail", 0, FenceMode::Cooperative)]),
+        (operator, vec![report("jobs/c", "other", 0, FenceMode::Cooperative)]),
+        (operator, vec![report("rest", "mail", 0, FenceMode::Cooperative)]),
+    ];
+    for (caller, reports) in batches {
+        let report = Command::Report { cluster: Cluster(*b"examples"), reports: &reports };
+        assert_eq!(tenure.step(caller, "", report), Answer::Done);
+    }
+    let forget = Command::ForgetTarget { resource: "rest", target: "mail", comment: "" };
+    assert_eq!(tenure.step(reporter, "", forget), Answer::Done);
+    tenure.check("charter-owners", 6);
+    let has = |principal| {
+        let IdentityUsage { charters, targets, .. } = tenure.grantor.identity_usage(principal);
+        (charters, targets)
+    };
+    assert_eq!((has("local"), has(OPERATOR), has("uid:1000")), ((1, 1), (2, 1), (1, 2)));
 }
 
 #[test]

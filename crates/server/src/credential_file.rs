@@ -23,6 +23,8 @@ pub struct CredentialFileError {
 pub enum FileProblem {
     /// There is no such file.
     Missing,
+    /// It is a symbolic link, and there is no file where it leads.
+    DanglingLink,
     /// The operating system refused to open or read it.
     Unreadable(io::Error),
     /// It is a directory, a device or a socket.
@@ -55,6 +57,9 @@ impl FileProblem {
         let at = path.display();
         match self {
             Self::Missing => write!(f, "{at} does not exist; check the path"),
+            Self::DanglingLink => {
+                write!(f, "{at} is a symbolic link to a file that does not exist; check where it leads")
+            }
             Self::Unreadable(error) => write!(f, "cannot read {at}: {error}; check its owner and mode"),
             Self::NotRegular => write!(f, "{at} is not a regular file; name a file"),
             Self::TooLarge => write!(f, "{at} is larger than {MAX_BYTES} bytes; check the path"),
@@ -97,6 +102,7 @@ fn read_checked(
 ) -> Result<Vec<u8>, CredentialFileError> {
     let read = || {
         let unreadable = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound if path.is_symlink() => FileProblem::DanglingLink,
             io::ErrorKind::NotFound => FileProblem::Missing,
             _ => FileProblem::Unreadable(error),
         };

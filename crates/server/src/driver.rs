@@ -43,6 +43,7 @@ pub struct Driver<J> {
     rules: Arc<AccessRules>,
     denials: Arc<DenialLog>,
     unproven_tokens: DenialLog,
+    repeated_reports: DenialLog,
     inputs: TurnInputs,
     output: Output,
     query_replies: Vec<QueryReply>,
@@ -78,6 +79,7 @@ impl<J: Journal> Driver<J> {
             rules: api.access.rules(),
             denials: api.denials.clone(),
             unproven_tokens: DenialLog::default(),
+            repeated_reports: DenialLog::default(),
             inputs: TurnInputs::default(),
             output: Output::default(),
             query_replies: Vec::new(),
@@ -271,12 +273,18 @@ impl<J: Journal> Driver<J> {
             self.metrics.unproven_tokens(unproven);
             self.unproven_tokens.unproven(identity, token_number);
         }
-        if proofs == 0 {
+        self.metrics.rollback_proofs(proofs);
+        let repeated = evidence.repeated - before.repeated;
+        if repeated > 0 {
+            self.repeated_reports.repeated_report(identity, token_number);
+        }
+        if proofs == repeated {
             return;
         }
-        self.metrics.rollback_proofs(proofs);
         tracing::warn!(
             principal = &*identity.principal,
+            via = identity.via.word(),
+            credential = &*identity.credential,
             peer = identity.peer_text(),
             token_number,
             "ROLLED_BACK: a presented token was never issued by this journal; nothing is granted for one maximum ttl; \

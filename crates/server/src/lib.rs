@@ -36,5 +36,6 @@ pub mod server;
 pub mod snapshot_file;
 pub mod snapshotter;
 pub mod status;
+pub mod toml_file;
 pub mod transport;
 pub mod watch;

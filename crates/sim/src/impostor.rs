@@ -5,10 +5,8 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::access::{AccessGrant, Caller, IdentityLimits, IdentityUsage, Rights, Role};
-use leasehold_core::command::{Answer, Command, Handoff, Input, Proof, Renew, Request};
+use leasehold_core::command::{Answer, Command, Input, Proof, Request};
 use leasehold_core::grantor::Grantor;
-use leasehold_core::payload::cache::CacheCommand;
-use leasehold_core::payload::delivery::DeliveryCommand;
 use leasehold_core::time::Now;
 use leasehold_core::token::{Number, Token};
 
@@ -26,6 +24,11 @@ const RECOUNT_EVERY: u64 = 16;
 const NARROW: IdentityLimits = IdentityLimits { sessions: 2, leases: 3, waiters: 1, ..IdentityLimits::UNLIMITED };
 /// Limits that all holders together reach, and none of them alone.
 const WIDE: IdentityLimits = IdentityLimits { sessions: 12, leases: 24, waiters: 12, ..IdentityLimits::UNLIMITED };
+
+/// The identity of the operator's requests that create charters and targets, in runs with limits.
+pub const MONITOR: &str = "spiffe://sim/monitor";
+/// Limits that the reports of all targets exceed.
+const MONITOR_LIMITS: IdentityLimits = IdentityLimits { charters: 1, targets: 2, ..IdentityLimits::UNLIMITED };
 
 /// Who sends the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +73,7 @@ pub struct Impostors {
     holder_rights: Rights,
     /// The rights of the identities that have narrow limits.
     limited_rights: Rights,
+    monitor_rights: Rights,
     /// Whether identities have limits.
     pub has_limits: bool,
     /// What was last reported of each identity.
@@ -96,10 +100,12 @@ impl Impostors {
             Rights::new(1, grants.clone()).with_limits(limits)
         };
         let (holder_rights, limited_rights) = (rights(WIDE), rights(NARROW));
+        let monitor_rights = Rights::new(1, vec![everywhere(Role::Reporter), everywhere(Role::Operator)]);
         rng.one_in(2).then(|| Self {
             rng,
             holder_rights,
             limited_rights,
+            monitor_rights: monitor_rights.with_limits(MONITOR_LIMITS),
             has_limits,
             reported: BTreeMap::new(),
             turns: 0,
@@ -107,17 +113,18 @@ impl Impostors {
         })
     }
 
-    /// The caller of a holder's request.
-    pub fn caller<'a>(&'a self, from: SimActor, principal: &'a str) -> Caller<'a> {
-        match from {
-            SimActor::Holder(index) => Caller { principal, rights: self.rights_of(index) },
-            SimActor::Operator | SimActor::Server(_) | SimActor::Target(_) => Caller::LOCAL,
-        }
+    /// The caller with an identity; `local` without one.
+    pub fn caller<'a>(&'a self, principal: &'a str) -> Caller<'a> {
+        self.rights_of(principal).map_or(Caller::LOCAL, |rights| Caller { principal, rights })
     }
 
-    /// The rights of a holder. Every other one has narrow limits.
-    pub const fn rights_of(&self, index: usize) -> &Rights {
-        if index.is_multiple_of(2) { &self.limited_rights } else { &self.holder_rights }
+    /// The rights of an identity. Every other holder has narrow limits.
+    pub fn rights_of(&self, identity: &str) -> Option<&Rights> {
+        match holder_of(identity) {
+            Some(index) if index.is_multiple_of(2) => Some(&self.limited_rights),
+            Some(_) => Some(&self.holder_rights),
+            None => (identity == MONITOR && self.has_limits).then_some(&self.monitor_rights),
+        }
     }
 
     /// Whether this turn is one of those after which it is counted again what identities have.
@@ -174,6 +181,15 @@ impl Impostors {
     }
 }
 
+/// The identity that sends a request; empty for `local`.
+pub fn sender_of(from: SimActor, request: &SimRequest) -> String {
+    match (from, request) {
+        (SimActor::Holder(index), _) => identity_of(index),
+        (SimActor::Operator, SimRequest::Report { .. } | SimRequest::SetCharter) => MONITOR.to_owned(),
+        _ => String::new(),
+    }
+}
+
 /// The identity of a holder.
 pub fn identity_of(index: usize) -> String {
     format!("spiffe://sim/holder-{index}")
@@ -187,32 +203,7 @@ pub const fn secret_of(index: usize) -> u8 {
 /// What a holder proves: it knows the secret of its sessions, and of every lease, receipt and cached key that it was granted.
 pub fn proof_of(from: SimActor, command: &Command<'_>) -> Proof {
     let SimActor::Holder(index) = from else { return Proof::NONE };
-    Proof { session: Some([secret_of(index); 32].into()), lease: number_of(command), ..Proof::NONE }
-}
-
-fn number_of(command: &Command<'_>) -> Option<Number> {
-    match command {
-        Command::Renew(Renew { lease, .. })
-        | Command::Release(lease)
-        | Command::Rotate(lease)
-        | Command::Drained(lease)
-        | Command::ConfirmHold(lease)
-        | Command::ResizeHold { lease, .. }
-        | Command::Pin { lease, .. }
-        | Command::Put { lease, .. } => Some(lease.number),
-        Command::Handoff(Handoff { number, .. }) => *number,
-        Command::Delivery(
-            DeliveryCommand::Extend { receipt, .. }
-            | DeliveryCommand::Ack { receipt, .. }
-            | DeliveryCommand::Nack { receipt, .. },
-        ) => Some(*receipt),
-        Command::Cache(
-            CacheCommand::Invalidated { lease: number, .. }
-            | CacheCommand::Commit { intent: number, .. }
-            | CacheCommand::Abort { number, .. },
-        ) => Some(*number),
-        _ => None,
-    }
+    Proof { session: Some([secret_of(index); 32].into()), lease: command.token_number(), ..Proof::NONE }
 }
 
 /// The holder with this identity.

@@ -17,7 +17,7 @@ use leasehold_core::token::{Token, plausible};
 use crate::clock::{MS, SimClock, SimTime};
 use crate::fault::Fault;
 use crate::history::HistoryEvent;
-use crate::impostor::{ImpostorAttempt, Impostors, holder_of, identity_of, proof_of};
+use crate::impostor::{ImpostorAttempt, Impostors, proof_of, sender_of};
 use crate::journal::SimJournal;
 use crate::message::{Envelope, Message, SimActor};
 use crate::mutants::PlantedFault;
@@ -296,14 +296,10 @@ impl SimServer {
                 impersonate(grantor, &mut impostors);
             }
             turn_has_begun = true;
-            let principal = match envelope.from {
-                SimActor::Holder(index) => identity_of(index),
-                _ => String::new(),
-            };
-            let caller = impostors.as_ref().map_or(Caller::LOCAL, |known| known.caller(envelope.from, &principal));
+            let principal = sender_of(envelope.from, &envelope.request);
+            let caller = impostors.as_ref().map_or(Caller::LOCAL, |known| known.caller(&principal));
             if impostors.as_ref().is_some_and(|known| known.has_limits) {
-                let usage = grantor.identity_usages().find(|(name, _)| *name == principal);
-                let has = usage.map_or_else(IdentityUsage::default, |(_, has)| *has);
+                let has = grantor.identity_usage(&principal);
                 // Only of the first of several copies, whose answer the others get.
                 limited.entry(envelope.op).or_insert_with(|| (principal.clone(), has, envelope.request.clone()));
             }
@@ -442,11 +438,10 @@ fn report_limits(
     if identities.recounts_now() {
         let recounted = RecoveredGrantor::from_snapshot(&grantor.snapshot(), 1).expect("a snapshot can be decoded");
         for (identity, has) in recounted.identity_usages() {
-            let Some(index) = holder_of(identity) else { continue };
+            let Some(limits) = identities.rights_of(identity).map(|rights| *rights.limits()) else { continue };
             if identities.reported.insert(identity.to_owned(), *has) == Some(*has) {
                 continue;
             }
-            let limits = *identities.rights_of(index).limits();
             scheduler.record(HistoryEvent::UsageReported { identity: identity.to_owned(), has: *has, limits });
         }
     }
@@ -460,6 +455,8 @@ fn report_limits(
         let has = match limit {
             Limit::IdentitySessions => has.sessions,
             Limit::IdentityLeases => has.leases,
+            Limit::IdentityCharters => has.charters,
+            Limit::IdentityTargets => has.targets,
             _ => has.waiters,
         };
         let more = match request {

@@ -277,6 +277,7 @@ pub fn encode_grant(from: &Grant, issuer: &TokenIssuer, resource: &str, holder: 
         depth: from.depth,
         rotates: from.rotates,
         secret: Vec::new(),
+        secret_required: false,
     }
 }
 

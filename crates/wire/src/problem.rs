@@ -88,6 +88,7 @@ pub fn problem(refusal: &Refusal) -> v1::Problem {
         Refusal::TooOld { lowest } => v1::Problem { lowest: Some(*lowest), ..base },
         Refusal::Quarantined { remaining, .. } => v1::Problem { retry_after_ms: Some(*remaining), ..base },
         Refusal::Denied(reason) => v1::Problem { reason: (*reason).into(), ..base },
+        Refusal::DeniedField { field, reason } => base.with_field(field, *reason),
         Refusal::ApprovalRequired { proposal } => v1::Problem { proposal: Some(*proposal), ..base },
         Refusal::TokensExhausted
         | Refusal::Timeout

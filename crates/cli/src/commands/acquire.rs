@@ -53,7 +53,7 @@ pub struct Args {
     /// Write the secret of the lease to this file, mode 0600, instead of printing it; renew and release read it there
     #[arg(long, env = "LEASEHOLD_SECRET_FILE", value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// Print only the token
+    /// Print only the token; where the server has access rules, with --secret-file, because the secret is not printed
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
 }
@@ -76,7 +76,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let is_hidden = secret_file.is_some();
     let granted = global.with_client(async |client| {
         let granted = acquire_or_cancel(&client, &acquire).await?;
-        keep_secret(&client, &granted, secret_file).await?;
+        keep_secret(&client, &granted, secret_file, args.quiet).await?;
         Ok(granted)
     })?;
     let mut grant = granted.body();
@@ -89,10 +89,25 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     Ok(global.output(&grant, || grant_text(&grant)))
 }
 
-/// Writes the secret of a granted lease. If that fails, no one could act on the lease, so it is released.
-async fn keep_secret(client: &Client, granted: &GrantedLease, file: Option<SecretFile>) -> Result<(), CommandError> {
-    let (Some(file), Some(secret)) = (file, granted.secret()) else { return Ok(()) };
-    let Err(error) = file.write(secret) else { return Ok(()) };
+/// Writes the secret of a granted lease. If that fails, or if the secret would be dropped, no one could act on the lease, so it is
+/// released.
+async fn keep_secret(
+    client: &Client,
+    granted: &GrantedLease,
+    file: Option<SecretFile>,
+    is_quiet: bool,
+) -> Result<(), CommandError> {
+    let Some(secret) = granted.secret() else { return Ok(()) };
+    let kept = match file {
+        Some(file) => file.write(secret),
+        None if is_quiet && granted.is_secret_required() => {
+            let message = "this server has access rules, so later commands need the secret of the lease, which --quiet does not \
+                           print; pass --secret-file FILE or set LEASEHOLD_SECRET_FILE; the lease is released";
+            Err(Error::config("secret_file", message).into())
+        }
+        None => Ok(()),
+    };
+    let Err(error) = kept else { return Ok(()) };
     let held = HeldLease::new(granted.resource(), granted.token());
     // If this fails too, the lease ends with its ttl.
     let _ = client.with_lease_secret(secret).release(&held).await;

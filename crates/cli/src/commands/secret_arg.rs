@@ -52,7 +52,13 @@ impl SecretFile {
     /// Prepares the file before the request, so that no lease is granted whose secret cannot be written. A file that exists is
     /// replaced if it is private.
     pub fn prepare(path: &Path) -> Result<Self, CommandError> {
-        let mut part = if fs::symlink_metadata(path).is_ok() {
+        let known = fs::symlink_metadata(path);
+        if known.as_ref().is_ok_and(fs::Metadata::is_symlink) {
+            let at = path.display();
+            let message = format!("{at} is a symbolic link, which is not followed; remove it, or name the file itself");
+            return Err(Error::config("secret_file", message).into());
+        }
+        let mut part = if known.is_ok() {
             read_private(path).map_err(|error| Error::config("secret_file", error.to_string()))?;
             PartFile::replace(path)?
         } else {
@@ -88,6 +94,22 @@ mod tests {
         drop(SecretFile::prepare(&path).expect("writable"));
         assert!(read(&path).expect("kept").matches(&LeaseSecret::new([2; 16])), "nothing was granted");
         assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 1, "no part of it is left");
+    }
+
+    #[test]
+    fn a_symbolic_link_is_neither_followed_nor_replaced() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (path, other) = (directory.path().join("secret"), directory.path().join("other"));
+        std::os::unix::fs::symlink(&other, &path).expect("a link");
+        let refused = |path: &Path| format!("{:?}", SecretFile::prepare(path).err().expect("refused"));
+        assert!(refused(&path).contains("is a symbolic link, which is not followed"), "{}", refused(&path));
+        let missing = read(&path).expect_err("refused").to_string();
+        assert!(missing.contains("is a symbolic link to a file that does not exist"), "{missing}");
+        fs::write(&other, "0".repeat(32)).expect("writable");
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).expect("the mode is set");
+        assert!(refused(&path).contains("is a symbolic link, which is not followed"), "{}", refused(&path));
+        assert!(read(&path).is_ok(), "a file that a link names is read");
+        assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 2, "nothing was written");
     }
 
     #[test]

@@ -17,12 +17,22 @@ pub struct IdentityLimits {
     pub waiters: u64,
     /// Bytes of metadata of those leases.
     pub metadata_bytes: u64,
+    /// Charters that it set first.
+    pub charters: u64,
+    /// Targets that it reported first, each slot separately.
+    pub targets: u64,
 }
 
 impl IdentityLimits {
     /// No limits besides those of the cluster.
-    pub const UNLIMITED: Self =
-        Self { sessions: u64::MAX, leases: u64::MAX, waiters: u64::MAX, metadata_bytes: u64::MAX };
+    pub const UNLIMITED: Self = Self {
+        sessions: u64::MAX,
+        leases: u64::MAX,
+        waiters: u64::MAX,
+        metadata_bytes: u64::MAX,
+        charters: u64::MAX,
+        targets: u64::MAX,
+    };
 
     /// Refuses what would take an identity above a limit.
     pub(crate) fn check(&self, has: &IdentityUsage, more: &IdentityUsage) -> Result<(), Refusal> {
@@ -31,6 +41,8 @@ impl IdentityLimits {
             (Limit::IdentityLeases, self.leases, has.leases, more.leases),
             (Limit::IdentityWaiters, self.waiters, has.waiters, more.waiters),
             (Limit::IdentityMetadata, self.metadata_bytes, has.metadata_bytes, more.metadata_bytes),
+            (Limit::IdentityCharters, self.charters, has.charters, more.charters),
+            (Limit::IdentityTargets, self.targets, has.targets, more.targets),
         ];
         for (limit, max, has, more) in limits {
             let got = has.saturating_add(more);
@@ -53,15 +65,29 @@ pub struct IdentityUsage {
     pub waiters: u64,
     /// Bytes of metadata of those leases.
     pub metadata_bytes: u64,
+    /// Charters that it set first. Who changes a charter later does not matter.
+    pub charters: u64,
+    /// Targets that it reported first, each slot separately.
+    pub targets: u64,
 }
 
 impl IdentityUsage {
+    const NONE: Self = Self { sessions: 0, leases: 0, waiters: 0, metadata_bytes: 0, charters: 0, targets: 0 };
+
     /// A session.
-    pub(crate) const SESSION: Self = Self { sessions: 1, leases: 0, waiters: 0, metadata_bytes: 0 };
+    pub(crate) const SESSION: Self = Self { sessions: 1, ..Self::NONE };
+
+    /// A charter.
+    pub(crate) const CHARTER: Self = Self { charters: 1, ..Self::NONE };
+
+    /// Targets that reported.
+    pub(crate) const fn of_targets(targets: usize) -> Self {
+        Self { targets: targets as u64, ..Self::NONE }
+    }
 
     /// Leases with the same metadata.
     pub(crate) const fn of_leases(leases: usize, metadata: usize) -> Self {
-        Self { sessions: 0, leases: leases as u64, waiters: 0, metadata_bytes: leases as u64 * metadata as u64 }
+        Self { leases: leases as u64, metadata_bytes: leases as u64 * metadata as u64, ..Self::NONE }
     }
 
     /// A wait for leases with the same metadata.
@@ -76,6 +102,8 @@ impl IdentityUsage {
         self.leases += other.leases;
         self.waiters += other.waiters;
         self.metadata_bytes += other.metadata_bytes;
+        self.charters += other.charters;
+        self.targets += other.targets;
     }
 
     /// The other was added to this one, and is removed.
@@ -87,6 +115,8 @@ impl IdentityUsage {
         self.leases -= other.leases;
         self.waiters -= other.waiters;
         self.metadata_bytes -= other.metadata_bytes;
+        self.charters -= other.charters;
+        self.targets -= other.targets;
     }
 }
 
@@ -103,6 +133,12 @@ mod tests {
         assert_eq!(limits.check(&has, &IdentityUsage::of_leases(2, 0)), Err(refused));
         let refused = Refusal::Exhausted { limit: Limit::IdentityWaiters, max: 0, got: 1 };
         assert_eq!(limits.check(&has, &IdentityUsage::of_wait(1, 0)), Err(refused));
+        let limits = IdentityLimits { charters: 0, targets: 2, ..limits };
+        let refused = Refusal::Exhausted { limit: Limit::IdentityCharters, max: 0, got: 1 };
+        assert_eq!(limits.check(&has, &IdentityUsage::CHARTER), Err(refused));
+        let refused = Refusal::Exhausted { limit: Limit::IdentityTargets, max: 2, got: 3 };
+        assert_eq!(limits.check(&has, &IdentityUsage::of_targets(3)), Err(refused));
+        assert_eq!(limits.check(&has, &IdentityUsage::of_targets(2)), Ok(()));
         assert_eq!(limits.check(&has, &IdentityUsage::SESSION), Ok(()), "a limit concerns only what is requested");
         let above = IdentityUsage::of_leases(9, 0);
         assert_eq!(limits.check(&above, &IdentityUsage::SESSION), Ok(()), "a limit that was lowered too");

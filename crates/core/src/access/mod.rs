@@ -16,7 +16,7 @@ pub use action::{Action, ActionScope, NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_OWNE
 pub use approval::{ApprovalRules, DangerousAction};
 pub use attribution::{Attribution, RequestOrigin, Via};
 pub use identity_limits::{IdentityLimits, IdentityUsage};
-pub(crate) use owner::{check_principal, decode_owner, recorded_owner};
+pub(crate) use owner::{LOCAL_OWNER, check_principal, decode_owner, recorded_owner};
 pub use read_scope::ReadScope;
 pub use rights::{AccessGrant, Caller, LOCAL_PRINCIPAL, Rights};
 pub use role::Role;

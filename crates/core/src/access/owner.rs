@@ -5,6 +5,9 @@ use crate::codec::{DecodeError, Reader};
 use crate::limits::PRINCIPAL_BYTES;
 use crate::refusal::Refusal;
 
+/// The number of the owner `local`, of everything that was granted without an identity.
+pub(crate) const LOCAL_OWNER: u32 = 0;
+
 /// The identity of a caller as it is recorded as an owner: `None` for `local`.
 pub(crate) fn recorded_owner<'a>(caller: &Caller<'a>) -> Result<Option<&'a str>, Refusal> {
     check_principal(caller)?;

@@ -106,6 +106,11 @@ impl Rights {
         self.strongest(action, |grant| grant.prefix.is_empty())
     }
 
+    /// Whether the identity is an administrator of the whole cluster, or access is not restricted.
+    pub fn is_administrator(&self) -> bool {
+        self.unrestricted || self.grants.iter().any(|grant| grant.role == Role::Admin && grant.prefix.is_empty())
+    }
+
     /// Whether a name, and what is under it, may be seen. What may not be seen is answered like what does not exist (A5).
     pub fn sees(&self, name: &str) -> bool {
         self.permission(Action::Show, name) != Permission::No

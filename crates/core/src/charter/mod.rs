@@ -19,6 +19,8 @@ pub use terms::{
 };
 pub use validate::CharterError;
 
+use std::collections::BTreeMap;
+
 use crate::lease::Validity;
 use crate::limits::TTL_MIN;
 
@@ -73,6 +75,11 @@ impl Charter {
     pub fn ttl_bounds(&self, cluster_max_ttl: u64) -> (u64, u64) {
         let max = self.ttl_max_ms.map_or(cluster_max_ttl, |max| max.min(cluster_max_ttl));
         (self.ttl_min_ms.unwrap_or(TTL_MIN), max)
+    }
+
+    /// The targets that have a reporter, with its identity, by the name of the target.
+    pub fn reporters(&self) -> BTreeMap<&str, &str> {
+        self.targets.iter().filter_map(|target| Some((target.name.as_str(), target.reporter.as_deref()?))).collect()
     }
 
     /// The window within which work must progress, if renewals must prove progress (G1).

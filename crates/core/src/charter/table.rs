@@ -9,7 +9,14 @@ use crate::limits;
 /// All charters of a cluster, in the order of their prefixes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Charters {
-    by_prefix: BTreeMap<Box<str>, Charter>,
+    by_prefix: BTreeMap<Box<str>, OwnedCharter>,
+}
+
+/// A charter, and the number of the identity that set it first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OwnedCharter {
+    charter: Charter,
+    owner: u32,
 }
 
 /// Error of [`Charters::set`]: the table is full.
@@ -25,25 +32,36 @@ impl fmt::Display for TooManyCharters {
 impl std::error::Error for TooManyCharters {}
 
 impl Charters {
-    /// Sets the charter of a validated prefix and returns the one it replaced.
-    pub fn set(&mut self, prefix: &str, charter: Charter) -> Result<Option<Charter>, TooManyCharters> {
+    /// Sets the charter of a validated prefix and returns the one it replaced. A replaced charter keeps its owner.
+    pub fn set(&mut self, prefix: &str, charter: Charter, owner: u32) -> Result<Option<Charter>, TooManyCharters> {
         if let Some(there) = self.by_prefix.get_mut(prefix) {
-            return Ok(Some(std::mem::replace(there, charter)));
+            return Ok(Some(std::mem::replace(&mut there.charter, charter)));
         }
         if self.by_prefix.len() >= limits::CHARTERS {
             return Err(TooManyCharters);
         }
-        Ok(self.by_prefix.insert(prefix.into(), charter))
+        self.by_prefix.insert(prefix.into(), OwnedCharter { charter, owner });
+        Ok(None)
     }
 
-    /// Removes and returns the charter of exactly this prefix.
-    pub fn remove(&mut self, prefix: &str) -> Option<Charter> {
-        self.by_prefix.remove(prefix)
+    /// Removes and returns the charter of exactly this prefix, and its owner.
+    pub fn remove(&mut self, prefix: &str) -> Option<(Charter, u32)> {
+        self.by_prefix.remove(prefix).map(|OwnedCharter { charter, owner }| (charter, owner))
+    }
+
+    /// The owner of each charter, in the order of prefixes.
+    pub fn owners(&self) -> impl Iterator<Item = u32> {
+        self.by_prefix.values().map(|entry| entry.owner)
+    }
+
+    /// The same to change.
+    pub fn owners_mut(&mut self) -> impl Iterator<Item = &mut u32> {
+        self.by_prefix.values_mut().map(|entry| &mut entry.owner)
     }
 
     /// The charter of exactly this prefix.
     pub fn get(&self, prefix: &str) -> Option<&Charter> {
-        self.by_prefix.get(prefix)
+        self.by_prefix.get(prefix).map(|entry| &entry.charter)
     }
 
     /// The charter that applies to a resource, with its prefix.
@@ -53,8 +71,8 @@ impl Charters {
         }
         let mut prefix = name;
         loop {
-            if let Some((found, charter)) = self.by_prefix.get_key_value(prefix) {
-                return Some((found, charter));
+            if let Some((found, entry)) = self.by_prefix.get_key_value(prefix) {
+                return Some((found, &entry.charter));
             }
             if prefix.is_empty() {
                 return None;
@@ -63,9 +81,14 @@ impl Charters {
         }
     }
 
+    /// The charter that would apply to a prefix without one of its own.
+    pub fn find_above(&self, prefix: &str) -> Option<(&str, &Charter)> {
+        if prefix.is_empty() { None } else { self.find(prefix.rfind('/').map_or("", |end| &prefix[..end])) }
+    }
+
     /// Every prefix and its charter, in the order of prefixes.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Charter)> {
-        self.by_prefix.iter().map(|(prefix, charter)| (&**prefix, charter))
+        self.by_prefix.iter().map(|(prefix, entry)| (&**prefix, &entry.charter))
     }
 
     /// The number of charters.
@@ -91,7 +114,7 @@ mod tests {
     fn with_prefixes(prefixes: &[&str]) -> Charters {
         let mut charters = Charters::default();
         for prefix in prefixes {
-            assert_eq!(charters.set(prefix, Charter::default()), Ok(None));
+            assert_eq!(charters.set(prefix, Charter::default(), 0), Ok(None));
         }
         charters
     }
@@ -127,13 +150,24 @@ mod tests {
     }
 
     #[test]
+    fn the_charter_above_a_prefix_is_the_one_that_applies_without_its_own() {
+        let charters = with_prefixes(&["", "team", "team/a/b"]);
+        let above = |prefix| charters.find_above(prefix).map(|(found, _)| found);
+        assert_eq!(above("team/a/b"), Some("team"));
+        assert_eq!(above("team"), Some(""));
+        assert_eq!(above("other/x"), Some(""));
+        assert_eq!(above(""), None);
+    }
+
+    #[test]
     fn set_replaces_a_charter_and_remove_exposes_the_shorter_prefix() {
         let mut charters = Charters::default();
-        assert_eq!(charters.set("", sized(1)), Ok(None));
-        assert_eq!(charters.set("team", sized(2)), Ok(None));
-        assert_eq!(charters.set("team", sized(3)), Ok(Some(sized(2))));
+        assert_eq!(charters.set("", sized(1), 0), Ok(None));
+        assert_eq!(charters.set("team", sized(2), 0), Ok(None));
+        assert_eq!(charters.set("team", sized(3), 7), Ok(Some(sized(2))));
+        assert_eq!(charters.owners().collect::<Vec<_>>(), [0, 0], "a replaced charter keeps its owner");
         assert_eq!(charters.find("team/x"), Some(("team", &sized(3))));
-        assert_eq!(charters.remove("team"), Some(sized(3)));
+        assert_eq!(charters.remove("team"), Some((sized(3), 0)));
         assert_eq!(charters.remove("team"), None);
         assert_eq!(charters.find("team/x"), Some(("", &sized(1))));
         assert_eq!(charters.get("team"), None);
@@ -143,11 +177,11 @@ mod tests {
     fn a_full_table_refuses_a_new_prefix_but_still_replaces_an_existing_one() {
         let mut charters = Charters::default();
         for n in 0..limits::CHARTERS {
-            assert_eq!(charters.set(&format!("p{n}"), Charter::default()), Ok(None));
+            assert_eq!(charters.set(&format!("p{n}"), Charter::default(), 0), Ok(None));
         }
-        assert_eq!(charters.set("one-more", sized(1)), Err(TooManyCharters));
+        assert_eq!(charters.set("one-more", sized(1), 0), Err(TooManyCharters));
         assert_eq!(charters.len(), limits::CHARTERS);
-        assert_eq!(charters.set("p7", sized(1)), Ok(Some(Charter::default())));
+        assert_eq!(charters.set("p7", sized(1), 0), Ok(Some(Charter::default())));
     }
 
     #[test]

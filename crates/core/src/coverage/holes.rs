@@ -141,9 +141,9 @@ mod tests {
     fn reported(targets: &[(&str, FenceMode)]) -> CoverageTable {
         let mut coverage = CoverageTable::default();
         for (target, mode) in targets {
-            let fact =
-                CoverageRecord::Reported { resource: "a".into(), slot: 0, target: (*target).into(), mode: *mode };
-            coverage.apply(&fact, WallClock(5)).unwrap();
+            let (resource, target) = ("a".into(), (*target).into());
+            let fact = CoverageRecord::Reported { resource, slot: 0, target, mode: *mode, owner: None };
+            coverage.apply(&fact, 0, WallClock(5)).unwrap();
         }
         coverage
     }

@@ -123,6 +123,8 @@ pub struct TargetStatus {
     pub zombies: u64,
     /// The last refused zombie.
     pub last: Option<LastZombie>,
+    /// The number of the identity that reported it first.
+    pub(crate) owner: u32,
 }
 
 /// Check counts of a target slot in this tenure.
@@ -167,6 +169,16 @@ impl CoverageTable {
     pub fn targets_of(&self, resource: &str) -> impl Iterator<Item = (&str, u32, &TargetStatus)> {
         let slots = self.resources.get(resource).into_iter().flatten();
         slots.map(|((target, slot), seen)| (&**target, *slot, seen))
+    }
+
+    /// The owner of each target slot, in the order of the snapshot.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = u32> {
+        self.resources.values().flat_map(BTreeMap::values).map(|status| status.owner)
+    }
+
+    /// The same to change.
+    pub(crate) fn owners_mut(&mut self) -> impl Iterator<Item = &mut u32> {
+        self.resources.values_mut().flat_map(BTreeMap::values_mut).map(|status| &mut status.owner)
     }
 
     /// Checks that this many new target slots are within the limit.

@@ -1,6 +1,7 @@
 //! Journal records of coverage, their application, and the snapshot section.
 
 use super::{CoverageTable, FenceMode, LastZombie, TargetStatus};
+use crate::access::{LOCAL_OWNER, decode_owner};
 use crate::codec::{DecodeError, Reader, Write};
 use crate::limits::{HOLDER_BYTES, NAME_BYTES, TARGET_NAME_BYTES, TARGETS};
 use crate::payload::text;
@@ -13,7 +14,14 @@ use crate::token::Number;
 #[allow(missing_docs, reason = "the fields are named by the vocabulary")]
 pub enum CoverageRecord {
     /// A target reported for the first time, or with another mode.
-    Reported { resource: Box<str>, slot: u32, target: Box<str>, mode: FenceMode },
+    Reported {
+        resource: Box<str>,
+        slot: u32,
+        target: Box<str>,
+        mode: FenceMode,
+        /// The identity that reported it for the first time; `None` for `local`, and for another mode.
+        owner: Option<Box<str>>,
+    },
     /// A target refused a zombie.
     Zombie {
         resource: Box<str>,
@@ -32,9 +40,11 @@ impl CoverageRecord {
     /// Appends the encoded record.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Reported { resource, slot, target, mode } => {
-                write_slot(out, 1, resource, *slot, target);
+            Self::Reported { resource, slot, target, mode, owner } => {
+                // Targets of `local` have the code from before targets had owners.
+                write_slot(out, if owner.is_some() { 4 } else { 1 }, resource, *slot, target);
                 out.u8(*mode as u8);
+                owner.iter().for_each(|owner| out.text(owner));
             }
             Self::Zombie { resource, slot, target, presented, mark, times, holder } => {
                 write_slot(out, 2, resource, *slot, target);
@@ -55,7 +65,7 @@ impl CoverageRecord {
     /// Decodes a record from the front of the input.
     pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let code = from.u8()?;
-        if !(1..=3).contains(&code) {
+        if !(1..=4).contains(&code) {
             return Err(from.wrong("unknown record of coverage"));
         }
         let resource = text(from, NAME_BYTES)?.into();
@@ -66,7 +76,11 @@ impl CoverageRecord {
         let slot = from.num32()?;
         let target = text(from, TARGET_NAME_BYTES)?.into();
         Ok(match code {
-            1 => Self::Reported { resource, slot, target, mode: mode(from)? },
+            1 => Self::Reported { resource, slot, target, mode: mode(from)?, owner: None },
+            4 => {
+                let mode = mode(from)?;
+                Self::Reported { resource, slot, target, mode, owner: Some(decode_owner(from)?.into()) }
+            }
             _ => Self::Zombie {
                 resource,
                 slot,
@@ -99,16 +113,18 @@ fn holder(from: &mut Reader<'_>) -> Result<Box<str>, DecodeError> {
 }
 
 impl CoverageTable {
-    /// Applies a record at the wall clock of its turn.
-    pub fn apply(&mut self, fact: &CoverageRecord, at: WallClock) -> Result<(), &'static str> {
+    /// Applies a record at the wall clock of its turn. A new target is of `owner`. Returns the owners of the target slots that it
+    /// removed.
+    pub(crate) fn apply(&mut self, fact: &CoverageRecord, owner: u32, at: WallClock) -> Result<Vec<u32>, &'static str> {
+        let mut removed = Vec::new();
         match fact {
-            CoverageRecord::Reported { resource, slot, target, mode } => {
+            CoverageRecord::Reported { resource, slot, target, mode, .. } => {
                 let slots = self.resources.entry(resource.clone()).or_default();
                 match slots.get_mut(&(target.clone(), *slot)) {
                     Some(seen) => (seen.mode, seen.since) = (*mode, at),
                     None if self.places >= TARGETS => return Err("too many targets"),
                     None => {
-                        let seen = TargetStatus { mode: *mode, since: at, zombies: 0, last: None };
+                        let seen = TargetStatus { mode: *mode, since: at, zombies: 0, last: None, owner };
                         slots.insert((target.clone(), *slot), seen);
                         self.places += 1;
                     }
@@ -123,19 +139,21 @@ impl CoverageTable {
             }
             CoverageRecord::Forgotten { resource, target, .. } => {
                 let slots = self.resources.get_mut(resource).ok_or("no such target")?;
-                let before = slots.len();
-                slots.retain(|(name, _), _| name != target);
-                let removed = before - slots.len();
-                if removed == 0 {
+                slots.retain(|(name, _), seen| {
+                    let stays = name != target;
+                    removed.extend((!stays).then_some(seen.owner));
+                    stays
+                });
+                if removed.is_empty() {
                     return Err("no such target");
                 }
-                self.places -= removed;
+                self.places -= removed.len();
                 if slots.is_empty() {
                     self.resources.remove(resource);
                 }
             }
         }
-        Ok(())
+        Ok(removed)
     }
 
     /// Appends the encoded section.
@@ -162,7 +180,7 @@ impl CoverageTable {
         }
     }
 
-    /// Decodes the section from the front of the input.
+    /// Decodes the section from the front of the input. Its owners are in another section.
     pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut coverage = Self { zombies: from.num()?, ..Self::default() };
         for _ in 0..from.num()? {
@@ -187,7 +205,7 @@ impl CoverageTable {
                 } else {
                     None
                 };
-                slots.insert(key, TargetStatus { mode, since, zombies, last });
+                slots.insert(key, TargetStatus { mode, since, zombies, last, owner: LOCAL_OWNER });
             }
             coverage.places += slots.len();
             coverage.resources.insert(resource.into(), slots);

@@ -471,7 +471,7 @@ const fn is_decided_by_server(record: &Record<'_>) -> bool {
 fn coverage_change(record: &coverage::CoverageRecord) -> AuditChange<'_> {
     use coverage::CoverageRecord;
     match record {
-        CoverageRecord::Reported { resource, slot, target, mode } => AuditChange {
+        CoverageRecord::Reported { resource, slot, target, mode, .. } => AuditChange {
             kind: "target_reported",
             resource,
             target,

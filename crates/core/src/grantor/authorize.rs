@@ -14,6 +14,7 @@ use super::payloads::{key_of, queue_of};
 use super::table::actors::SessionEntry;
 use super::table::lease::{NONE, StoredLease};
 use crate::access::{Action, Caller, LOCAL_PRINCIPAL, NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_OWNER, Permission};
+use crate::charter::Charter;
 use crate::command::{Command, LeaseRef, LeaseSelector, Proof, Renew, Request};
 use crate::coverage::FenceReport;
 use crate::ids::{LeaseId, SessionId};
@@ -51,6 +52,10 @@ const NO_LEASE: Refusal = Refusal::NotCurrent(NotCurrent::Unknown);
 const NO_SESSION: Refusal = Refusal::NotFound(RefusalSubject::Session);
 const NO_MESSAGE: Refusal = Refusal::NotFound(RefusalSubject::Message);
 
+const OTHER_REPORTER: &str =
+    "the charter names another identity as the reporter of this target; report with that identity";
+const REPORTER_BY_ADMIN: &str = "only an administrator sets, changes or removes the reporters of targets; keep those that apply here, or ask an administrator";
+
 impl Grantor {
     /// The first half of the check: whether the caller may do this at all, to the names that it gives. It depends on the request and
     /// the rights alone. After it, a token that the request presents counts as evidence, also if the state that knew the subject of
@@ -61,7 +66,7 @@ impl Grantor {
             return Ok(Authorization::Complete);
         }
         let checked = self.access_check(request, command).rights();
-        self.count_denial(request, command, &checked)?;
+        self.count_denial(request, command, checked)?;
         Ok(Authorization::ByRights)
     }
 
@@ -77,7 +82,7 @@ impl Grantor {
             return Ok(());
         }
         let checked = self.access_check(request, command).request_id(request, command);
-        self.count_denial(request, command, &checked)?;
+        self.count_denial(request, command, checked)?;
         self.remember_check(request, command);
         Ok(())
     }
@@ -102,13 +107,13 @@ impl Grantor {
         &mut self,
         request: &Request<'_>,
         command: &Command<'_>,
-        checked: &Result<(), Refusal>,
+        checked: Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        if let Err(refusal) = checked {
-            let hidden = !matches!(refusal, Refusal::Denied(_));
+        if let Err(refusal) = &checked {
+            let hidden = !matches!(refusal, Refusal::Denied(_) | Refusal::DeniedField { .. });
             self.out.denials.push(Denial { tag: request.tag, action: action(command), hidden });
         }
-        checked.clone()
+        checked
     }
 
     /// Whether this is a renewal by the owner that was checked under the same access rules: the hot path compares two numbers.
@@ -141,6 +146,9 @@ impl Grantor {
     /// Remembers that the owner may renew, until the access rules change. A session renews all its leases at once, so those that the
     /// rules no longer cover are revoked here.
     fn remember_check(&mut self, request: &Request<'_>, command: &Command<'_>) {
+        if !matches!(command, Command::Renew(_) | Command::RenewSession { .. } | Command::ResumeSession { .. }) {
+            return;
+        }
         let (me, epoch) = (self.table.owners.resolve(request.caller.principal), request.caller.rights.epoch());
         if let Command::Renew(Renew { lease: LeaseRef { selector: LeaseSelector::Id(id), .. }, .. }) = command
             && self.table.live(*id).is_some_and(|lease| Some(lease.owner) == me)
@@ -211,6 +219,11 @@ enum AccessSubject<'a> {
     /// All names of an atomic acquire.
     Names(&'a [(&'a str, Access)], Option<SessionId>),
     Reports(&'a [FenceReport<'a>]),
+    /// The charter of a prefix, and the new one; without a new one it is removed.
+    Charter {
+        prefix: &'a str,
+        new: Option<&'a Charter>,
+    },
     /// A proposal, which is judged by the name that it concerns.
     Proposal(u64),
     /// Something that must exist under a name.
@@ -247,7 +260,12 @@ impl AccessCheck<'_> {
         match self.subject {
             AccessSubject::Nothing | AccessSubject::Session(_) | AccessSubject::Proposal(_) => self.anywhere(),
             AccessSubject::Cluster => self.everywhere(),
-            AccessSubject::Name(name, _) => self.name(name, None).map(drop),
+            AccessSubject::Name(name, _) | AccessSubject::Charter { prefix: name, new: Some(_) } => {
+                self.name(name, None).map(drop)
+            }
+            AccessSubject::Charter { prefix, new: None } => {
+                self.name(prefix, Some(Refusal::NotFound(RefusalSubject::Charter))).map(drop)
+            }
             AccessSubject::Names(names, _) => {
                 let leaves = if mutants::on(Mutant::LeafUnchecked) { 1 } else { names.len() };
                 names.iter().take(leaves).try_for_each(|(name, _)| self.name(name, None).map(drop))
@@ -285,10 +303,9 @@ impl AccessCheck<'_> {
     fn subject(&self) -> Result<(), Refusal> {
         let table = &self.grantor.table;
         match self.subject {
-            AccessSubject::Nothing
-            | AccessSubject::Cluster
-            | AccessSubject::Reports(_)
-            | AccessSubject::Existing(..) => Ok(()),
+            AccessSubject::Nothing | AccessSubject::Cluster | AccessSubject::Existing(..) => Ok(()),
+            AccessSubject::Reports(reports) => reports.iter().try_for_each(|report| self.report(report)),
+            AccessSubject::Charter { prefix, new } => self.reporters(prefix, new),
             AccessSubject::Session(session) => self.session(session),
             AccessSubject::Proposal(id) => self.proposal(id),
             AccessSubject::Name(_, session) | AccessSubject::Names(_, session) => {
@@ -337,6 +354,30 @@ impl AccessCheck<'_> {
             return Err(Refusal::Denied(NOT_OWNER));
         }
         Ok(())
+    }
+
+    /// Checks that no other identity reports for a target that has a reporter (A9).
+    fn report(&self, report: &FenceReport<'_>) -> Result<(), Refusal> {
+        match self.grantor.reporter_of(report) {
+            Some(reporter) if reporter != self.caller.principal => Err(Refusal::Denied(OTHER_REPORTER)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Checks that only an administrator changes which reporters apply to a prefix: what they report can stop the whole cluster
+    /// (A9). Without a charter of its own, a prefix has those of the charter above it.
+    fn reporters<'a>(&'a self, prefix: &str, new: Option<&'a Charter>) -> Result<(), Refusal> {
+        if self.caller.rights.is_administrator() || mutants::on(Mutant::OperatorNamesReporter) {
+            return Ok(());
+        }
+        let charters = &self.grantor.table.charters;
+        let next = new.or_else(|| charters.find_above(prefix).map(|(_, charter)| charter));
+        let now = charters.find(prefix).map(|(_, charter)| charter);
+        let of = |charter: Option<&'a Charter>| charter.map(Charter::reporters).unwrap_or_default();
+        if of(now) == of(next) {
+            return Ok(());
+        }
+        Err(Refusal::DeniedField { field: "targets.reporter", reason: REPORTER_BY_ADMIN })
     }
 
     fn anywhere(&self) -> Result<(), Refusal> {
@@ -468,6 +509,45 @@ impl AccessCheck<'_> {
     }
 }
 
+impl Command<'_> {
+    /// The token number of the lease, the receipt or the cache grant that the command acts on. Its secret proves the grant (A6).
+    pub const fn token_number(&self) -> Option<Number> {
+        match subject(self) {
+            AccessSubject::Lease(LeaseRef { number, .. })
+            | AccessSubject::Receipt { receipt: number, .. }
+            | AccessSubject::CacheGrant { number, .. } => Some(number),
+            AccessSubject::Nothing
+            | AccessSubject::Cluster
+            | AccessSubject::Session(_)
+            | AccessSubject::Name(..)
+            | AccessSubject::Names(..)
+            | AccessSubject::Reports(_)
+            | AccessSubject::Charter { .. }
+            | AccessSubject::Proposal(_)
+            | AccessSubject::Existing(..)
+            | AccessSubject::Leases(_) => None,
+        }
+    }
+
+    /// The session that the command acts in. Its secret, or its stream, proves that the caller opened it (A6).
+    pub const fn session(&self) -> Option<SessionId> {
+        match subject(self) {
+            AccessSubject::Session(session) => Some(session),
+            AccessSubject::Name(_, session) | AccessSubject::Names(_, session) => session,
+            AccessSubject::Nothing
+            | AccessSubject::Cluster
+            | AccessSubject::Reports(_)
+            | AccessSubject::Charter { .. }
+            | AccessSubject::Proposal(_)
+            | AccessSubject::Existing(..)
+            | AccessSubject::Lease(_)
+            | AccessSubject::Leases(_)
+            | AccessSubject::Receipt { .. }
+            | AccessSubject::CacheGrant { .. } => None,
+        }
+    }
+}
+
 /// What a command is about.
 const fn subject<'a>(command: &'a Command<'a>) -> AccessSubject<'a> {
     match command {
@@ -499,11 +579,12 @@ const fn subject<'a>(command: &'a Command<'a>) -> AccessSubject<'a> {
             None => AccessSubject::Leases(handoff.selector),
         },
         Command::Free { resource, .. } => AccessSubject::Existing(resource, RefusalSubject::Hold),
-        Command::RemoveCharter { prefix, .. } => AccessSubject::Existing(prefix, RefusalSubject::Charter),
+        Command::SetCharter { prefix, charter, .. } => AccessSubject::Charter { prefix, new: Some(charter) },
+        Command::RemoveCharter { prefix, .. } => AccessSubject::Charter { prefix, new: None },
         Command::ForgetTarget { resource, .. } => AccessSubject::Existing(resource, RefusalSubject::Target),
-        Command::SetCapacity { resource, .. }
-        | Command::Collect { resource, .. }
-        | Command::SetCharter { prefix: resource, .. } => AccessSubject::Name(resource, None),
+        Command::SetCapacity { resource, .. } | Command::Collect { resource, .. } => {
+            AccessSubject::Name(resource, None)
+        }
         Command::Report { reports, .. } => AccessSubject::Reports(reports),
         Command::Delivery(command) => delivery_subject(command),
         Command::Cache(command) => cache_subject(command),

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use super::Grantor;
 use super::operator::check_comment;
-use super::rollback_detection::counts_from_anyone;
+use super::rollback_detection::{Evidence, counts_from_anyone};
 use super::table::lease::NONE;
+use crate::access::{Caller, IdentityUsage, recorded_owner};
 use crate::command::{Answer, Request, SessionEvent};
 use crate::coverage::{
     CheckCounts, CoverageRecord, CoverageTable, FenceReport, TargetView, Zombie, check_target, target_views,
@@ -38,50 +39,74 @@ impl Grantor {
             return Err(Refusal::Exhausted { limit: Limit::Reports, max, got });
         }
         reports.iter().try_for_each(check)?;
-        let trusted: Vec<bool> =
-            reports.iter().map(|report| self.is_named_reporter(request, report)).collect::<Result<_, _>>()?;
-        let target_slot =
-            |report: &FenceReport<'_>| (report.resource.to_owned(), report.target.to_owned(), report.slot);
-        let is_new =
-            |report: &&FenceReport<'_>| self.table.coverage.get(report.resource, report.target, report.slot).is_none();
-        let new: BTreeSet<_> = reports.iter().filter(is_new).map(target_slot).collect();
-        self.table.coverage.check_capacity(new.len())?;
-        // What is no evidence comes first: it has no effect, and may be refused.
-        for counts in [false, true] {
-            let alike = || reports.iter().zip(&trusted).filter(|(_, trusted)| **trusted == counts).map(|(one, _)| one);
-            let highest = alike().flat_map(|report| [report.highest, report.zombie.map(|zombie| zombie.mark)]);
-            if let Some(highest) = highest.flatten().max() {
-                self.observe_mark(highest, counts)?;
-            }
-            for zombie in alike().filter_map(|report| report.zombie) {
-                self.observe_number(zombie.presented, counts)?;
-            }
+        if mutants::on(Mutant::FullTableHidesRollback) {
+            self.check_new_targets(&request.caller, reports)?;
         }
+        self.observe_reports(request, reports)?;
+        // Only then, because a full table must not hide a rollback.
+        self.check_new_targets(&request.caller, reports)?;
+        let owner = recorded_owner(&request.caller)?;
         for report in reports {
-            self.apply_report(report);
+            self.apply_report(owner, report);
         }
         Ok(Answer::Done)
     }
 
-    /// Whether the caller is the reporter that the charter of a target names, so that its numbers are evidence.
-    fn is_named_reporter(&self, request: &Request<'_>, report: &FenceReport<'_>) -> Result<bool, Refusal> {
-        if counts_from_anyone(request) {
-            return Ok(true);
+    /// Processes the numbers of reports as evidence of a rollback.
+    fn observe_reports(&mut self, request: &Request<'_>, reports: &[FenceReport<'_>]) -> Result<(), Refusal> {
+        let evidence: Vec<_> = reports.iter().map(|report| self.evidence_of(request, report)).collect();
+        // What is no evidence comes first: it has no effect, and may be refused.
+        for kind in [Evidence::Unproven, Evidence::Reported(request.caller.principal), Evidence::Proven] {
+            let alike = || reports.iter().zip(&evidence).filter(|(_, known)| **known == kind).map(|(report, _)| report);
+            let highest = alike().flat_map(|report| [report.highest, report.zombie.map(|zombie| zombie.mark)]);
+            if let Some(highest) = highest.flatten().max() {
+                self.observe_mark(highest, kind)?;
+            }
+            for zombie in alike().filter_map(|report| report.zombie) {
+                self.observe_number(zombie.presented, kind)?;
+            }
         }
-        let charter = self.table.charter(report.resource);
-        let target = charter.and_then(|charter| charter.targets.iter().find(|target| target.name == report.target));
-        match target.and_then(|target| target.reporter.as_deref()) {
-            Some(reporter) if reporter == request.caller.principal => Ok(true),
-            Some(_) => Err(Refusal::Denied(OTHER_REPORTER)),
-            None => Ok(false),
+        Ok(())
+    }
+
+    /// What the numbers of a report are: evidence from the reporter that the charter of the target names (A9), or where access is
+    /// not restricted.
+    fn evidence_of<'a>(&self, request: &Request<'a>, report: &FenceReport<'_>) -> Evidence<'a> {
+        if counts_from_anyone(request) {
+            Evidence::Proven
+        } else if self.reporter_of(report) == Some(request.caller.principal) {
+            Evidence::Reported(request.caller.principal)
+        } else {
+            Evidence::Unproven
         }
     }
 
-    fn apply_report(&mut self, report: &FenceReport<'_>) {
+    /// The reporter that the charter of a target names.
+    pub(super) fn reporter_of(&self, report: &FenceReport<'_>) -> Option<&str> {
+        let charter = self.table.charter(report.resource)?;
+        charter.targets.iter().find(|target| target.name == report.target)?.reporter.as_deref()
+    }
+
+    /// Checks that the targets that report for the first time are within the limits.
+    fn check_new_targets(&self, caller: &Caller<'_>, reports: &[FenceReport<'_>]) -> Result<(), Refusal> {
+        let is_new =
+            |report: &&FenceReport<'_>| self.table.coverage.get(report.resource, report.target, report.slot).is_none();
+        let new: BTreeSet<_> =
+            reports.iter().filter(is_new).map(|report| (report.resource, report.target, report.slot)).collect();
+        self.table.coverage.check_capacity(new.len())?;
+        if mutants::on(Mutant::TargetsNotCounted) {
+            return Ok(());
+        }
+        self.check_identity_limits(caller, IdentityUsage::of_targets(new.len()))
+    }
+
+    fn apply_report(&mut self, reporter: Option<&str>, report: &FenceReport<'_>) {
         let FenceReport { resource, slot, target, mode, .. } = *report;
-        if self.table.coverage.get(resource, target, slot).is_none_or(|status| status.mode != mode) {
-            let record = CoverageRecord::Reported { resource: resource.into(), slot, target: target.into(), mode };
-            self.record(&Record::Coverage(record));
+        let known = self.table.coverage.get(resource, target, slot).map(|status| status.mode);
+        if known != Some(mode) {
+            let owner = reporter.filter(|_| known.is_none()).map(Into::into);
+            let (resource, target) = (resource.into(), target.into());
+            self.record(&Record::Coverage(CoverageRecord::Reported { resource, slot, target, mode, owner }));
         }
         let at = WallClock(self.table.wall.0.saturating_sub(report.checked_ago_ms));
         let slots = self.check_counts.entry(resource.into()).or_default();
@@ -160,9 +185,6 @@ impl Grantor {
         self.check_counts.values().flat_map(|slots| slots.values()).map(|counted| counted.checks).sum()
     }
 }
-
-const OTHER_REPORTER: &str =
-    "the charter names another identity as the reporter of this target; report with that identity";
 
 fn check(report: &FenceReport<'_>) -> Result<(), Refusal> {
     Name::parse(report.resource)?;

@@ -84,6 +84,8 @@ pub struct Grantor {
     /// Whether waiters were offered resources after the end of a quarantine.
     quarantine_seen: bool,
     rollback_evidence: RollbackEvidence,
+    /// Reporters whose numbers started a quarantine in this tenure.
+    quarantine_reporters: std::collections::BTreeSet<Box<str>>,
     /// Check counts of fences in this tenure. They are not recorded, because a check must not cost a commit.
     check_counts: std::collections::BTreeMap<Box<str>, std::collections::BTreeMap<TargetSlot, CheckCounts>>,
     /// Consumers that wait for messages.
@@ -305,7 +307,9 @@ impl Grantor {
             Command::Put { lease, key, bytes, expect } => self.put(lease, key, *bytes, *expect),
             Command::Delivery(command) => self.delivery_command(&request.caller, command),
             Command::Cache(command) => self.cache_command(&request.caller, command),
-            Command::SetCharter { prefix, charter, comment } => self.set_charter(prefix, charter, comment),
+            Command::SetCharter { prefix, charter, comment } => {
+                self.set_charter(&request.caller, prefix, charter, comment)
+            }
             Command::RemoveCharter { prefix, comment } => self.remove_charter(prefix, comment),
             Command::Report { cluster, reports } => self.report(request, *cluster, reports),
             Command::ForgetTarget { resource, target, comment } => self.forget_target(resource, target, comment),

@@ -2,6 +2,7 @@
 
 use super::Grantor;
 use super::table::lease::{NONE, StoredDrainCause};
+use crate::access::{Caller, IdentityUsage, recorded_owner};
 use crate::charter::Charter;
 use crate::command::{Answer, LeaseSelector, Revoke, SessionEvent};
 use crate::lease::EndReason;
@@ -115,7 +116,13 @@ impl Grantor {
         Ok(Answer::Done)
     }
 
-    pub(super) fn set_charter(&mut self, prefix: &str, charter: &Charter, comment: &str) -> Result<Answer, Refusal> {
+    pub(super) fn set_charter(
+        &mut self,
+        caller: &Caller<'_>,
+        prefix: &str,
+        charter: &Charter,
+        comment: &str,
+    ) -> Result<Answer, Refusal> {
         let prefix = Prefix::parse(prefix)?.as_str();
         check_comment(comment)?;
         charter
@@ -127,11 +134,16 @@ impl Grantor {
         {
             return Err(Refusal::Invalid { field: "validity", reason: "this cluster offers only session validity" });
         }
-        if self.table.charters.get(prefix).is_none() && self.table.charters.len() >= limits::CHARTERS {
+        let is_new = self.table.charters.get(prefix).is_none();
+        if is_new && self.table.charters.len() >= limits::CHARTERS {
             let max = limits::CHARTERS as u64;
             return Err(Refusal::Exhausted { limit: Limit::Charters, max, got: max + 1 });
         }
-        self.record(&Record::CharterSet { prefix, charter: &charter.encode(), comment });
+        if is_new && !mutants::on(Mutant::ChartersNotCounted) {
+            self.check_identity_limits(caller, IdentityUsage::CHARTER)?;
+        }
+        let owner = if is_new { recorded_owner(caller)? } else { None };
+        self.record(&Record::CharterSet { prefix, charter: &charter.encode(), comment, owner });
         self.after_charter_change();
         Ok(Answer::Done)
     }

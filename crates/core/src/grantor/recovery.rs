@@ -346,6 +346,7 @@ impl Grantor {
             watched: true,
             quarantine_seen: false,
             rollback_evidence: super::RollbackEvidence::default(),
+            quarantine_reporters: std::collections::BTreeSet::new(),
             check_counts: Default::default(),
             idle: Default::default(),
             scratch: Default::default(),

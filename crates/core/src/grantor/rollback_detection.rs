@@ -3,9 +3,11 @@
 
 use super::Grantor;
 use crate::command::{Command, Request, SessionEvent};
+use crate::limits;
 use crate::mutants::{self, Mutant};
 use crate::record::Record;
 use crate::refusal::Refusal;
+use crate::time::WallClock;
 use crate::token::{Number, Token, next_number, plausible};
 
 impl Grantor {
@@ -19,7 +21,8 @@ impl Grantor {
         let tokens = [(request.observed, request.proven.observed), (request.presented, presented)].into_iter();
         for (token, proven) in tokens.filter_map(|(token, proven)| Some((token?, proven))) {
             let counts = proven || counts_from_anyone(request);
-            if !self.observe_token(&token, counts)? && matches!(command, Command::ObserveToken) {
+            let evidence = if counts { Evidence::Proven } else { Evidence::Unproven };
+            if !self.observe_token(&token, evidence)? && matches!(command, Command::ObserveToken) {
                 return Err(Refusal::Denied(NOT_PROVEN));
             }
         }
@@ -28,10 +31,10 @@ impl Grantor {
 
     /// Processes a token that a caller presents. One above the counter, or in a gap below it, was issued by a state that is lost:
     /// raise the counter above it, start a quarantine and notify, all recorded before any answer.
-    fn observe_token(&mut self, token: &Token, counts: bool) -> Result<bool, Refusal> {
+    fn observe_token(&mut self, token: &Token, evidence: Evidence<'_>) -> Result<bool, Refusal> {
         let identity = self.table.identity.expect("a serving grantor has an identity");
         if token.cluster == identity.cluster && token.incarnation == identity.incarnation {
-            self.observe_number(token.number, counts)
+            self.observe_number(token.number, evidence)
         } else {
             Ok(true)
         }
@@ -39,24 +42,24 @@ impl Grantor {
 
     /// Processes the number of a token that was presented to this cluster or to its fences. Returns false if it would prove a
     /// rollback, but does not count as evidence.
-    pub(super) fn observe_number(&mut self, number: Number, counts: bool) -> Result<bool, Refusal> {
+    pub(super) fn observe_number(&mut self, number: Number, evidence: Evidence<'_>) -> Result<bool, Refusal> {
         let suspected = mutants::on(Mutant::IssuedNumberSuspected) && number.get() < self.table.counter;
         if (self.table.gaps.contains(number.get()) || suspected) && !mutants::on(Mutant::RollbackIgnored) {
-            return Ok(self.roll_back(number, counts));
+            return Ok(self.roll_back(number, evidence));
         }
-        self.observe_mark(number, counts)
+        self.observe_mark(number, evidence)
     }
 
     /// Processes the mark of a fence. Whichever incarnation issued it, later grants must be above it. An operator may arm a mark in
     /// a gap, so only one above the counter proves a rollback.
-    pub(super) fn observe_mark(&mut self, number: Number, counts: bool) -> Result<bool, Refusal> {
+    pub(super) fn observe_mark(&mut self, number: Number, evidence: Evidence<'_>) -> Result<bool, Refusal> {
         if number.get() <= self.table.counter || mutants::on(Mutant::RollbackIgnored) {
             return Ok(true);
         }
         if !plausible(number, self.table.wall) {
             return Err(Refusal::Implausible { presented: number });
         }
-        Ok(self.roll_back(number, counts))
+        Ok(self.roll_back(number, evidence))
     }
 
     /// Number of presented tokens that proved a rollback since the tenure was opened.
@@ -70,26 +73,48 @@ impl Grantor {
     }
 
     /// Records the rollback that `presented` proves. Nothing that anyone could have made up stops the cluster (A9): it is only
-    /// reported.
-    fn roll_back(&mut self, presented: Number, counts: bool) -> bool {
+    /// counted. The state is rolled back only between two tenures, so one quarantine covers everything that was lost: a reporter
+    /// starts one in a tenure, and its later numbers raise the counter.
+    fn roll_back(&mut self, presented: Number, evidence: Evidence<'_>) -> bool {
         self.rollback_evidence.last = Some(presented);
-        if !counts && !mutants::on(Mutant::AnybodyLifts) {
+        let repeated = matches!(evidence, Evidence::Reported(reporter) if self.quarantine_reporters.contains(reporter));
+        let near = plausible(presented, WallClock(self.table.wall.0.saturating_sub(limits::REPEATED_REPORT_MARGIN)));
+        let has_effect = evidence != Evidence::Unproven && (near || !repeated);
+        if !has_effect && !mutants::on(Mutant::AnybodyLifts) {
             self.rollback_evidence.unproven += 1;
             return false;
+        }
+        if let Evidence::Reported(reporter) = evidence {
+            self.quarantine_reporters.insert(reporter.into());
         }
         // The clock may be ahead of the token; the next number must be above both.
         let known = presented.get().max(self.table.counter);
         let counter = next_number(known, self.table.wall).map_or(known, |next| next.get() - 1);
         // An operator who waived the quarantine answers for the holders that are lost, as long as it would have lasted.
         let waived = self.table.waived_until > self.now();
-        let length = if waived || mutants::on(Mutant::RollbackNotQuarantined) { 0 } else { self.quarantine_ms() };
-        let quarantine = self.now().plus(length);
+        let starts_none = waived || (repeated && !mutants::on(Mutant::ReporterStopsForever));
+        let starts_none = starts_none || mutants::on(Mutant::RollbackNotQuarantined);
+        let started = self.now().plus(if starts_none { 0 } else { self.quarantine_ms() });
+        // One that lasts longer stays.
+        let quarantine = self.table.quarantine.map_or(started, |current| current.until.max(started));
         self.record(&Record::RolledBack { presented, counter, quarantine });
         self.rollback_evidence.proofs += 1;
+        self.rollback_evidence.repeated += u64::from(repeated);
         self.quarantine_seen = false;
         self.notify(None, SessionEvent::RolledBack { presented });
         true
     }
+}
+
+/// Where a number that this journal never issued comes from, which decides what it proves (A9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Evidence<'a> {
+    /// Anyone could have made it up.
+    Unproven,
+    /// The reporter that the charter of a target names.
+    Reported(&'a str),
+    /// A proven token, or any caller where access is not restricted.
+    Proven,
 }
 
 /// Presented numbers that this journal never issued, since the tenure was opened.
@@ -97,7 +122,9 @@ impl Grantor {
 pub struct RollbackEvidence {
     /// Those that proved a rollback.
     pub proofs: u64,
-    /// Those that had no effect, because the caller did not prove them (A9).
+    /// Those of them from a reporter that had started a quarantine in this tenure: they raised the counter only.
+    pub repeated: u64,
+    /// Those that had no effect, because the caller did not prove them, or because they are of such a reporter and far ahead (A9).
     pub unproven: u64,
     /// The last one of either kind.
     pub last: Option<Number>,

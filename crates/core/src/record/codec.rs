@@ -92,9 +92,10 @@ impl<'a> Record<'a> {
                 out.text(resource);
             }
             Self::Freed { resource, comment } => texts(out, 28, &[resource, comment]),
-            Self::CharterSet { prefix, charter, comment } => {
-                texts(out, 29, &[prefix, comment]);
+            Self::CharterSet { prefix, charter, comment, owner } => {
+                texts(out, if owner.is_some() { 48 } else { 29 }, &[prefix, comment]);
                 out.bytes(charter);
+                owner.iter().for_each(|owner| out.text(owner));
             }
             Self::CharterRemoved { prefix, comment } => texts(out, 30, &[prefix, comment]),
             Self::Answered { session, sequence, lowest, digest, outcome } => {
@@ -228,7 +229,11 @@ impl<'a> Record<'a> {
                 Self::Floor { resource: name(from)?, at }
             }
             28 => Self::Freed { resource: name(from)?, comment: from.text()? },
-            29 => Self::CharterSet { prefix: from.text()?, comment: from.text()?, charter: from.bytes()? },
+            code @ (29 | 48) => {
+                let (prefix, comment, charter) = (from.text()?, from.text()?, from.bytes()?);
+                let owner = if code == 48 { Some(decode_owner(from)?) } else { None };
+                Self::CharterSet { prefix, charter, comment, owner }
+            }
             30 => Self::CharterRemoved { prefix: from.text()?, comment: from.text()? },
             31 => Self::Answered {
                 session: from.num32()?,

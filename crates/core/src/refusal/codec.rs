@@ -13,6 +13,7 @@ impl Refusal {
             | Self::Name(_)
             | Self::Token(_)
             | Self::Denied(_)
+            | Self::DeniedField { .. }
             | Self::TooOld { .. }
             | Self::StorageFull => {
                 unreachable!("a refusal that does not depend on the state is not recorded")

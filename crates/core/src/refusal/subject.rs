@@ -151,7 +151,15 @@ impl From<Access> for AccessKind {
 impl Limit {
     /// Whether it limits one identity.
     pub const fn is_of_identity(self) -> bool {
-        matches!(self, Self::IdentitySessions | Self::IdentityLeases | Self::IdentityWaiters | Self::IdentityMetadata)
+        matches!(
+            self,
+            Self::IdentitySessions
+                | Self::IdentityLeases
+                | Self::IdentityWaiters
+                | Self::IdentityMetadata
+                | Self::IdentityCharters
+                | Self::IdentityTargets
+        )
     }
 }
 
@@ -214,5 +222,9 @@ named! {
         Proposals => "proposals",
         /// Proposals of one identity that wait for an approval.
         IdentityProposals => "identity_proposals",
+        /// Charters that one identity set.
+        IdentityCharters => "identity_charters",
+        /// Targets that one identity reported.
+        IdentityTargets => "identity_targets",
     }
 }

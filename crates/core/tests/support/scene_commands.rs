@@ -80,11 +80,13 @@ pub fn run_line(scenario: &mut Scenario, words: &[String]) -> Result<Option<Actu
         let principal = at.word("an identity")?;
         at.must("to")?;
         let max = at.number("a number")?;
-        let what = at.word("sessions, leases, waiters or bytes")?;
+        let what = at.word("sessions, leases, waiters, charters, targets or bytes")?;
         scenario.access.limit(principal, |limits| match what {
             "sessions" => limits.sessions = max,
             "leases" => limits.leases = max,
             "waiters" => limits.waiters = max,
+            "charters" => limits.charters = max,
+            "targets" => limits.targets = max,
             _ => limits.metadata_bytes = max,
         });
         done()

@@ -2,7 +2,6 @@
 //! line and key.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use leasehold_core::access::{AccessGrant, ApprovalRules, DangerousAction, Role};
 use leasehold_core::name::Prefix;
@@ -12,6 +11,7 @@ use toml::Spanned;
 use super::PrincipalLimits;
 use super::limits_text::LimitsText;
 use crate::principal::check_principal;
+use crate::toml_file::{self, TomlFileError};
 
 /// Most grants of a file.
 const MAX_GRANTS: usize = 10_000;
@@ -33,31 +33,6 @@ pub struct AccessFile {
     own_limits: BTreeMap<Box<str>, PrincipalLimits>,
     approval: ApprovalRules,
 }
-
-/// An access file is invalid.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccessFileError {
-    /// The line, from 1.
-    pub line: Option<u64>,
-    /// The key; empty if the error concerns no key.
-    pub key: String,
-    /// What is wrong, and the next step.
-    pub message: String,
-}
-
-impl fmt::Display for AccessFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(line) = self.line {
-            write!(f, "line {line}: ")?;
-        }
-        if !self.key.is_empty() {
-            write!(f, "{}: ", self.key)?;
-        }
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for AccessFileError {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -89,24 +64,17 @@ struct GrantText {
 
 impl AccessFile {
     /// Parses and validates the text of a file.
-    pub fn parse(text: &str) -> Result<Self, AccessFileError> {
-        let file: FileText = toml::from_str(text).map_err(|error| {
-            let (line, key) = error.span().map_or((None, String::new()), |span| line_and_key(text, span.start));
-            syntax_error(line, key, error.message())
-        })?;
-        let at = |offset: usize, key: &str, message: String| AccessFileError {
-            line: line_and_key(text, offset).0,
-            key: key.to_owned(),
-            message,
-        };
+    pub fn parse(text: &str) -> Result<Self, TomlFileError> {
+        let file: FileText = toml_file::parse(text)?;
+        let at = |offset: usize, key: &str, message: String| TomlFileError::at(text, offset, key, message);
         if file.grant.is_empty() {
             let message = "no grant; add at least one [[grant]] with principal, role and prefix".to_owned();
-            return Err(AccessFileError { line: None, key: "grant".to_owned(), message });
+            return Err(TomlFileError::of_file("grant", message));
         }
         if file.grant.len() > MAX_GRANTS {
             let message =
                 format!("{} grants; at most {MAX_GRANTS} are allowed, so grant a common prefix", file.grant.len());
-            return Err(AccessFileError { line: None, key: "grant".to_owned(), message });
+            return Err(TomlFileError::of_file("grant", message));
         }
         let mut seen = BTreeMap::new();
         let mut grants = Vec::with_capacity(file.grant.len());
@@ -123,7 +91,7 @@ impl AccessFile {
                     "the role admin concerns the whole cluster; write prefix = \"\", or use the role operator";
                 return Err(at(start(prefix), "prefix", message.to_owned()));
             }
-            let line = line_and_key(text, entry.span().start).0.unwrap_or_default();
+            let line = toml_file::line_of(text, entry.span().start);
             if let Some(first) = seen.insert((principal.get_ref(), found, name), line) {
                 let message = format!("repeats the grant of line {first}; remove one of them");
                 return Err(at(entry.span().start, "grant", message));
@@ -221,24 +189,6 @@ fn own_limits(
 fn unknown_role(role: &str) -> String {
     let roles: Vec<_> = Role::ALL.iter().map(|role| role.word()).collect();
     format!("unknown role {role:?}; use one of {}", roles.join(", "))
-}
-
-/// The error of the TOML parser, with the key that it names.
-fn syntax_error(line: Option<u64>, key: String, message: &str) -> AccessFileError {
-    let message = message.replace('\n', " ");
-    // The key in the parser's message is more exact than the one at the start of the line.
-    let markers = ["unknown field `", "missing field `", "duplicate field `"];
-    let named = markers.iter().find_map(|marker| message.split(marker).nth(1)?.split('`').next());
-    let key = named.map_or(key, str::to_owned);
-    AccessFileError { line, key, message }
-}
-
-/// The line (from 1) that contains a byte offset, and the key at the start of that line.
-fn line_and_key(text: &str, offset: usize) -> (Option<u64>, String) {
-    let before = text.get(..offset).unwrap_or(text);
-    let line = before.matches('\n').count();
-    let key = text.lines().nth(line).and_then(|line| line.split('=').next()).unwrap_or_default();
-    (Some(line as u64 + 1), key.trim().chars().take(64).collect())
 }
 
 #[cfg(test)]

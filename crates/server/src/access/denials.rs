@@ -118,6 +118,22 @@ impl DenialLog {
             "token ignored: this journal never issued it, and it is not sealed by a key of this cluster; find out who made it"
         );
     }
+
+    /// Logs a number of a reporter that had started a quarantine before: it raised the numbers of later grants, and stopped nothing
+    /// (A9).
+    pub fn repeated_report(&self, identity: &Identity, token_number: u64) {
+        let Some(unlogged) = self.windows.admit(&identity.principal) else { return };
+        tracing::warn!(
+            principal = &*identity.principal,
+            via = identity.via.word(),
+            credential = &*identity.credential,
+            peer = identity.peer_text(),
+            token_number,
+            unlogged,
+            "reporter presented another number that this journal never issued; it starts no further quarantine; \
+             find out whether another server grants, or whether the reporter is wrong"
+        );
+    }
 }
 
 #[cfg(test)]

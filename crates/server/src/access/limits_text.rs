@@ -1,6 +1,6 @@
 //! The tables `[limits]` and `[[limit]]` of an access file.
 
-use leasehold_core::limits::{LEASES, SESSIONS, WAITERS};
+use leasehold_core::limits::{CHARTERS, LEASES, SESSIONS, TARGETS, WAITERS};
 use leasehold_wire::MAX_TRANSPORT_BYTES;
 use serde::Deserialize;
 use toml::Spanned;
@@ -57,6 +57,8 @@ limits_text! {
     leases in 0, LEASES => |limits, value| limits.state.leases = value;
     waiters in 0, WAITERS => |limits, value| limits.state.waiters = value;
     metadata_bytes in 0, MAX_METADATA => |limits, value| limits.state.metadata_bytes = value;
+    charters in 0, CHARTERS => |limits, value| limits.state.charters = value;
+    targets in 0, TARGETS => |limits, value| limits.state.targets = value;
     connections in 1, MAX_STREAMS_OF_ONE => |limits, value| limits.traffic.connections = value as u32;
     watches in 0, MAX_STREAMS_OF_ONE => |limits, value| limits.traffic.watches = value as u32;
     requests_per_second in 1, MAX_RATE => |limits, value| limits.traffic.requests_per_second = value as u32;

@@ -10,7 +10,7 @@ mod limits_text;
 mod principal_limits;
 mod stream_access;
 
-pub use access_file::{AccessFile, AccessFileError, PrincipalGrant};
+pub use access_file::{AccessFile, PrincipalGrant};
 pub use control::{AccessControl, AccessRules};
 pub use denials::{DenialEntry, DenialLog};
 pub use principal_limits::PrincipalLimits;

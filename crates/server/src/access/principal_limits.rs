@@ -16,7 +16,14 @@ pub struct PrincipalLimits {
 impl Default for PrincipalLimits {
     fn default() -> Self {
         Self {
-            state: IdentityLimits { sessions: 1_000, leases: 200_000, waiters: 10_000, metadata_bytes: 1 << 30 },
+            state: IdentityLimits {
+                sessions: 1_000,
+                leases: 200_000,
+                waiters: 10_000,
+                metadata_bytes: 1 << 30,
+                charters: 1_000,
+                targets: 4_000,
+            },
             traffic: TrafficLimits { connections: 256, watches: 64, requests_per_second: 10_000, body_bytes: 4 << 20 },
         }
     }

@@ -28,13 +28,14 @@ impl Api {
                 self.keys.cluster.lease_secret(&self.issuer, number, resource).expose().to_vec()
             })
         };
+        let is_required = self.access.is_restricted();
+        let add = |grant: &mut v1::Grant| {
+            grant.secret = secret(grant.token_number, &grant.resource);
+            grant.secret_required = is_required;
+        };
         match answer {
-            v1::response::Answer::Granted(grant) => grant.secret = secret(grant.token_number, &grant.resource),
-            v1::response::Answer::GrantedAll(all) => {
-                for grant in &mut all.grants {
-                    grant.secret = secret(grant.token_number, &grant.resource);
-                }
-            }
+            v1::response::Answer::Granted(grant) => add(grant),
+            v1::response::Answer::GrantedAll(all) => all.grants.iter_mut().for_each(add),
             v1::response::Answer::Current(current) => {
                 if let (RequestPayload::Operation(operation), Answer::Current(_)) = (&reply.body, &reply.answer)
                     && let Some(named) = NamedLease::of(operation)

@@ -11,6 +11,7 @@ use super::timestamp::{self, timestamp_text};
 use super::token_text::{ID_DIGITS, is_id};
 use crate::hex::{hex, unhex};
 use crate::principal::check_principal;
+use crate::toml_file::{self, TomlFileError};
 
 /// Most tokens of a file.
 const MAX_TOKENS: usize = 10_000;
@@ -39,31 +40,6 @@ pub struct BearerFile {
     pub entries: Vec<BearerEntry>,
 }
 
-/// A bearer file is invalid.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BearerFileError {
-    /// The line, from 1.
-    pub line: Option<u64>,
-    /// The key; empty if the error concerns no key.
-    pub key: String,
-    /// What is wrong, and the next step.
-    pub message: String,
-}
-
-impl fmt::Display for BearerFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(line) = self.line {
-            write!(f, "line {line}: ")?;
-        }
-        if !self.key.is_empty() {
-            write!(f, "{}: ", self.key)?;
-        }
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for BearerFileError {}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BearerFileText {
@@ -84,21 +60,12 @@ struct BearerEntryText {
 
 impl BearerFile {
     /// Parses and validates the text of a file.
-    pub fn parse(text: &str) -> Result<Self, BearerFileError> {
-        let line = |offset: usize| text.get(..offset).map(|before| before.matches('\n').count() as u64 + 1);
-        let at = |offset: usize, key: &str, message: String| BearerFileError {
-            line: line(offset),
-            key: key.to_owned(),
-            message,
-        };
-        let file: BearerFileText = toml::from_str(text).map_err(|error| {
-            let message = error.message().replace('\n', " ");
-            let named = message.split('`').nth(1).filter(|_| message.contains("field `")).unwrap_or_default();
-            BearerFileError { line: error.span().and_then(|span| line(span.start)), key: named.to_owned(), message }
-        })?;
+    pub fn parse(text: &str) -> Result<Self, TomlFileError> {
+        let at = |offset: usize, key: &str, message: String| TomlFileError::at(text, offset, key, message);
+        let file: BearerFileText = toml_file::parse(text)?;
         if file.bearer.len() > MAX_TOKENS {
             let message = format!("{} tokens; at most {MAX_TOKENS} are allowed, so remove old ones", file.bearer.len());
-            return Err(BearerFileError { line: None, key: "bearer".to_owned(), message });
+            return Err(TomlFileError::of_file("bearer", message));
         }
         let mut seen = BTreeMap::new();
         let mut entries = Vec::with_capacity(file.bearer.len());
@@ -120,7 +87,7 @@ impl BearerFile {
                 let message = "not a date and time with an offset; write for example 2027-01-31T12:00:00Z";
                 timestamp::seconds(value.get_ref()).ok_or_else(|| at(value.span().start, key, message.to_owned()))
             };
-            let first = line(entry.span().start).unwrap_or_default();
+            let first = toml_file::line_of(text, entry.span().start);
             if let Some(first) = seen.insert(id.get_ref(), first) {
                 let message = format!("repeats the id of line {first}; remove one of the tables");
                 return Err(at(id.span().start, "id", message));

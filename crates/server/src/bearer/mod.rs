@@ -12,7 +12,7 @@ mod timestamp;
 mod token_text;
 mod verifier;
 
-pub use bearer_file::{BearerEntry, BearerFile, BearerFileError};
+pub use bearer_file::{BearerEntry, BearerFile};
 pub use error::BearerError;
 pub use jwt::JwtIssuer;
 pub use presented::PresentedBearer;

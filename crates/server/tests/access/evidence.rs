@@ -217,3 +217,39 @@ async fn a_report_is_evidence_only_from_the_reporter_that_the_charter_names() {
     assert_eq!(scene.grants("jobs/after").await, Err("ROLLED_BACK".to_owned()));
     assert_eq!(scene.proofs().await, (1.0, 2.0));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_keeps_the_reporters_of_a_charter_and_an_administrator_sets_them() {
+    let mut server = AccessServer::start(&[("uid:5", "operator", "jobs")]).await;
+    let mut operator = server.client_as("uid:5").await;
+    let mut admin = server.client_as(crate::access_server::ADMIN).await;
+    let set = |prefix: &str, reporter: Option<&str>, capacity: u32| v1::SetCharter {
+        prefix: prefix.into(),
+        charter: Some(v1::Charter {
+            capacity: Some(capacity),
+            targets: vec![v1::Target {
+                name: "ledger".into(),
+                at: "somewhere safe".into(),
+                reporter: reporter.map(Into::into),
+                mode: Some(v1::target::Mode::Forced(true)),
+            }],
+            ..Default::default()
+        }),
+        comment: String::new(),
+    };
+    for (prefix, reporter) in [("jobs", Some("uid:5")), ("jobs/a", Some("uid:3"))] {
+        let refused = operator.set_charter(set(prefix, reporter, 1)).await.expect_err("it is no administrator");
+        let problem = problem_from_status(&refused);
+        assert_eq!((problem.code.as_str(), problem.field.as_str()), ("PERMISSION_DENIED", "targets.reporter"));
+        assert!(problem.message.contains("; keep those that apply here"), "{problem:?}");
+    }
+    admin.set_charter(set("jobs", Some("uid:3"), 1)).await.expect("an administrator names reporters");
+    operator.set_charter(set("jobs", None, 1)).await.expect_err("the reporter is dropped");
+    operator.set_charter(set("jobs", Some("uid:3"), 2)).await.expect("the reporter is kept");
+    let mut http = server.http_as("uid:5").await;
+    let removed = http.request("DELETE /v1/charters/jobs?comment=c", "", "").await;
+    assert_eq!(http_code(&removed), "PERMISSION_DENIED", "{removed:?}");
+    assert!(removed.1.contains("\"field\":\"targets.reporter\""), "{removed:?}");
+    let denials = server.metric("leasehold_denied_total{action=\"set_charter\",reason=\"role\"}").await;
+    assert_eq!(denials, 3.0, "each denial is counted");
+}

@@ -240,3 +240,45 @@ async fn without_access_rules_no_identity_has_limits() {
         client.open_session(open("many")).await.unwrap_or_else(|status| panic!("session {number}: {status}"));
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn charters_and_reported_targets_of_an_identity_are_limited_and_come_back() {
+    let grants = [(ADMIN, "admin", ""), ("uid:3", "operator", "jobs"), ("uid:3", "reporter", "jobs")];
+    let limits = "[[limit]]\nprincipal = \"uid:3\"\ncharters = 1\ntargets = 1\n";
+    let file = AccessFile::parse(&format!("{}{limits}", access_text(&grants))).expect("the file is valid");
+    let mut server = AccessServer::start_with(&file).await;
+    let mut client = server.client_as("uid:3").await;
+    let charter = |prefix: &str| v1::SetCharter {
+        prefix: prefix.into(),
+        charter: Some(v1::Charter::default()),
+        comment: String::new(),
+    };
+    client.set_charter(charter("jobs/a")).await.expect("the first charter");
+    let refused = client.set_charter(charter("jobs/b")).await.expect_err("above the limit");
+    assert_eq!(limit_of(&refused), ("identity_charters".to_owned(), 1, 2));
+    client.set_charter(charter("jobs/a")).await.expect("it replaces its own");
+    let remove = v1::RemoveCharter { prefix: "jobs/a".into(), comment: "done".into() };
+    client.remove_charter(remove).await.expect("it exists");
+    client.set_charter(charter("jobs/b")).await.expect("there is a place again");
+
+    let status = client.status(v1::StatusRequest {}).await.expect("any grant is enough").into_inner();
+    let reports = |target: &str| v1::FenceReports {
+        cluster: status.cluster.clone(),
+        reports: vec![v1::FenceReport {
+            resource: "jobs/a".into(),
+            target: target.into(),
+            mode: v1::FenceMode::Forced.into(),
+            checks: 1,
+            ..Default::default()
+        }],
+    };
+    client.report_fences(reports("ledger")).await.expect("the first target");
+    let refused = client.report_fences(reports("mail")).await.expect_err("above the limit");
+    assert_eq!(limit_of(&refused), ("identity_targets".to_owned(), 1, 2));
+    client.report_fences(reports("ledger")).await.expect("a known target");
+    let share = server.metric("leasehold_identity_limit_share{limit=\"identity_targets\"}").await;
+    assert_eq!(share, 1.0);
+    let forget = v1::ForgetTarget { resource: "jobs/a".into(), target: "ledger".into(), comment: "moved".into() };
+    client.forget_target(forget).await.expect("it exists");
+    client.report_fences(reports("mail")).await.expect("there is a place again");
+}

@@ -18,6 +18,8 @@ pub fn check(history: &History) -> CheckFinding {
                     ("sessions", has.sessions, limits.sessions),
                     ("leases", has.leases, limits.leases),
                     ("waiters", has.waiters, limits.waiters),
+                    ("charters", has.charters, limits.charters),
+                    ("targets", has.targets, limits.targets),
                 ];
                 if let Some((what, count, max)) = counts.into_iter().find(|(_, count, max)| count > max) {
                     return broken("A12", *at, format!("{identity} has {count} {what} and may have {max}"));
@@ -49,13 +51,21 @@ mod tests {
 
     #[test]
     fn an_identity_above_its_limit_is_found() {
-        let reported = |leases| {
-            let limits = IdentityLimits { leases: 2, ..IdentityLimits::UNLIMITED };
-            let has = IdentityUsage { leases, ..IdentityUsage::default() };
+        let reported = |has| {
+            let limits = IdentityLimits { leases: 2, charters: 1, targets: 2, ..IdentityLimits::UNLIMITED };
             history([HistoryEvent::UsageReported { identity: "a".to_owned(), has, limits }])
         };
-        assert_eq!(check(&reported(2)), Ok(()));
-        assert_eq!(check(&reported(3)).unwrap_err().promise, "A12");
+        let none = IdentityUsage::default();
+        let within = IdentityUsage { leases: 2, charters: 1, targets: 2, ..none };
+        assert_eq!(check(&reported(within)), Ok(()));
+        let above = [
+            IdentityUsage { leases: 3, ..none },
+            IdentityUsage { charters: 2, ..none },
+            IdentityUsage { targets: 3, ..none },
+        ];
+        for has in above {
+            assert_eq!(check(&reported(has)).unwrap_err().promise, "A12", "{has:?}");
+        }
     }
 
     #[test]

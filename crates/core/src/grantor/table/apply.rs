@@ -7,7 +7,9 @@ use super::actors::StoredReply;
 use super::lease::{Drain, StoredLease};
 use super::proposals::Proposal;
 use super::{ClusterIdentity, Deadlock, GrantorTable, Quarantine};
+use crate::access::{IdentityUsage, LOCAL_OWNER};
 use crate::charter::Charter;
+use crate::coverage::CoverageRecord;
 use crate::limits;
 use crate::mutants::{self, Mutant};
 use crate::record::{Record, StoredOutcome};
@@ -184,13 +186,17 @@ impl GrantorTable {
                 self.schedule_offer(slot);
                 self.resources.vacate_if_empty(slot);
             }
-            Record::CharterSet { prefix, charter, .. } => {
+            Record::CharterSet { prefix, charter, owner, .. } => {
                 let charter = Charter::decode(charter).map_err(|_| "a charter that cannot be decoded")?;
-                self.charters.set(prefix, charter).map_err(|_| "too many charters")?;
+                let owner = self.owners.intern(*owner);
+                if self.charters.set(prefix, charter, owner).map_err(|_| "too many charters")?.is_none() {
+                    self.owners.usage_mut(owner).add(IdentityUsage::CHARTER);
+                }
                 self.store_charter_change();
             }
             Record::CharterRemoved { prefix, .. } => {
-                self.charters.remove(prefix).ok_or("no such charter")?;
+                let (_, owner) = self.charters.remove(prefix).ok_or("no such charter")?;
+                self.owners.usage_mut(owner).remove(IdentityUsage::CHARTER);
                 self.store_charter_change();
             }
             Record::Answered { session, sequence, lowest, digest, outcome } => {
@@ -221,7 +227,23 @@ impl GrantorTable {
                 self.numbers(fact.numbers())?;
                 self.cache.apply(fact, self.time)?;
             }
-            Record::Coverage(fact) => self.coverage.apply(fact, self.wall)?,
+            Record::Coverage(fact) => self.apply_coverage(fact)?,
+        }
+        Ok(())
+    }
+
+    /// Applies a change of the coverage, and counts target slots at their owners.
+    fn apply_coverage(&mut self, fact: &CoverageRecord) -> Result<(), ApplyError> {
+        let owner = match fact {
+            CoverageRecord::Reported { owner, .. } => self.owners.intern(owner.as_deref()),
+            CoverageRecord::Zombie { .. } | CoverageRecord::Forgotten { .. } => LOCAL_OWNER,
+        };
+        let before = self.coverage.places();
+        let removed = self.coverage.apply(fact, owner, self.wall)?;
+        let new = self.coverage.places().saturating_sub(before);
+        self.owners.usage_mut(owner).add(IdentityUsage::of_targets(new));
+        for owner in removed {
+            self.owners.usage_mut(owner).remove(IdentityUsage::of_targets(1));
         }
         Ok(())
     }

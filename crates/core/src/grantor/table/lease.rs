@@ -1,7 +1,7 @@
 //! A stored lease in 64 bytes, and the extra fields that few leases have.
 
 use super::deadline::RenewableDeadline;
-use super::owners::LOCAL;
+use crate::access::LOCAL_OWNER;
 use crate::command::HandoffMode;
 use crate::lease::{Access, EndReason};
 use crate::record::DrainCause;
@@ -70,7 +70,7 @@ impl StoredLease {
             index_in_resource: 0,
             next: NONE,
             prev: NONE,
-            owner: LOCAL,
+            owner: LOCAL_OWNER,
             checked: 0,
         }
     }

@@ -4,11 +4,8 @@
 
 use std::sync::Arc;
 
-use crate::access::{IdentityUsage, LOCAL_PRINCIPAL};
+use crate::access::{IdentityUsage, LOCAL_OWNER, LOCAL_PRINCIPAL};
 use crate::store::index::{Index, NameHash};
-
-/// The owner `local`, of everything that was granted without an identity.
-pub(crate) const LOCAL: u32 = 0;
 
 /// All owners by number and by name.
 pub(crate) struct Owners {
@@ -28,7 +25,7 @@ impl Owners {
             usage: Vec::new(),
             index: Index::new(),
             hash,
-            last: (LOCAL_PRINCIPAL.to_owned(), Some(LOCAL)),
+            last: (LOCAL_PRINCIPAL.to_owned(), Some(LOCAL_OWNER)),
         };
         owners.add(LOCAL_PRINCIPAL);
         owners
@@ -37,7 +34,7 @@ impl Owners {
     /// The number of an owner; `None` is `local`. It is added if it is new.
     pub fn intern(&mut self, owner: Option<&str>) -> u32 {
         match owner {
-            None => LOCAL,
+            None => LOCAL_OWNER,
             Some(name) => self.find(name).unwrap_or_else(|| self.add(name)),
         }
     }
@@ -55,12 +52,16 @@ impl Owners {
 
     /// The name of an owner as it is recorded: `None` for `local`.
     pub fn recorded(&self, owner: u32) -> Option<&Arc<str>> {
-        if owner == LOCAL { None } else { Some(&self.names[owner as usize]) }
+        if owner == LOCAL_OWNER { None } else { Some(&self.names[owner as usize]) }
     }
 
     /// Whether nothing was ever granted to another identity than `local`.
     pub fn is_local_only(&self) -> bool {
         self.names.len() == 1
+    }
+
+    pub fn len(&self) -> usize {
+        self.names.len()
     }
 
     pub fn name(&self, owner: u32) -> &str {
@@ -104,13 +105,16 @@ mod tests {
     #[test]
     fn an_owner_has_one_number_and_an_unknown_identity_has_none_until_it_is_added() {
         let mut owners = Owners::new(NameHash::new(7));
-        assert_eq!((owners.resolve("local"), owners.intern(None), owners.recorded(LOCAL)), (Some(LOCAL), LOCAL, None));
+        assert_eq!(
+            (owners.resolve("local"), owners.intern(None), owners.recorded(LOCAL_OWNER)),
+            (Some(LOCAL_OWNER), LOCAL_OWNER, None)
+        );
         assert_eq!(owners.resolve("uid:1000"), None);
         assert!(owners.is_local_only());
         let first = owners.intern(Some("uid:1000"));
         assert_eq!(owners.resolve("uid:1000"), Some(first), "a remembered miss is forgotten when the owner is added");
         let second = owners.intern(Some("uid:1001"));
-        assert!(first != second && first != LOCAL && second != LOCAL);
+        assert!(first != second && first != LOCAL_OWNER && second != LOCAL_OWNER);
         assert_eq!((owners.intern(Some("uid:1000")), owners.resolve("uid:1001")), (first, Some(second)));
         assert_eq!((owners.name(first), owners.recorded(second).map(|name| &**name)), ("uid:1000", Some("uid:1001")));
         assert_eq!(owners.resolve("uid:100"), None);

@@ -8,6 +8,7 @@ use super::ended::{EndedLeases, Usage};
 use super::number_gaps::NumberGaps;
 use super::proposals::Proposals;
 use super::{ClusterIdentity, Deadlock, GrantorTable, Quarantine};
+use crate::access::LOCAL_OWNER;
 use crate::charter::Charter;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::coverage::CoverageTable;
@@ -20,24 +21,31 @@ use crate::token::{Cluster, Incarnation};
 use snapshot_owners::SnapshotOwners;
 
 /// Format version of a snapshot. The first one had neither the time of the last charter change nor the coverage; the second one
-/// had neither gaps nor the end of a waived quarantine; the third one had no owners. A state in which everything is of `local` is
-/// still written in the third one, and one in which nothing was ever proposed without the fifth one, so that earlier versions of the
-/// server can read it.
-const VERSION: u8 = 5;
+/// had neither gaps nor the end of a waived quarantine; the third one had no owners, the fourth one no proposals, and the fifth one
+/// no owners of charters and targets. A state is written in the lowest version from the third one on that has what it needs, so that
+/// earlier versions of the server can read it.
+const VERSION: u8 = 6;
 const FIRST_VERSION: u8 = 1;
 const SECOND_VERSION: u8 = 2;
 const THIRD_VERSION: u8 = 3;
 const FOURTH_VERSION: u8 = 4;
+const FIFTH_VERSION: u8 = 5;
 
 impl GrantorTable {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let owners = SnapshotOwners::of(self);
-        let has_proposals = self.proposals.last > 0;
-        if has_proposals {
-            out.u8(VERSION);
-            out.flag(!owners.is_empty());
+        let version = if owners.has_charters_or_targets() {
+            VERSION
+        } else if self.proposals.last > 0 {
+            FIFTH_VERSION
+        } else if owners.is_empty() {
+            THIRD_VERSION
         } else {
-            out.u8(if owners.is_empty() { THIRD_VERSION } else { FOURTH_VERSION });
+            FOURTH_VERSION
+        };
+        out.u8(version);
+        if version == FIFTH_VERSION {
+            out.flag(!owners.is_empty());
         }
         if !owners.is_empty() {
             owners.encode(out);
@@ -67,7 +75,7 @@ impl GrantorTable {
         self.coverage.encode(out);
         self.gaps.encode(out);
         out.num(self.waived_until.0);
-        if has_proposals {
+        if version > FOURTH_VERSION {
             self.proposals.encode(out);
         }
     }
@@ -78,8 +86,12 @@ impl GrantorTable {
         if !(FIRST_VERSION..=VERSION).contains(&version) {
             return Err(from.wrong("a snapshot of another format version"));
         }
-        let has_owners = if version > FOURTH_VERSION { from.flag()? } else { version > THIRD_VERSION };
-        let owners = if has_owners { SnapshotOwners::decode(&mut from)? } else { SnapshotOwners::default() };
+        let has_owners = if version == FIFTH_VERSION { from.flag()? } else { version > THIRD_VERSION };
+        let owners = if has_owners {
+            SnapshotOwners::decode(&mut from, version > FIFTH_VERSION)?
+        } else {
+            SnapshotOwners::default()
+        };
         let mut table = Self::new(hash_seed);
         if from.flag()? {
             let (cluster, incarnation) = (Cluster(from.array()?), Incarnation(from.num32()?));
@@ -123,6 +135,7 @@ impl GrantorTable {
             table.proposals = Proposals::decode(&mut from)?;
         }
         owners.set_payload_owners(&mut table).map_err(|problem| from.wrong(problem))?;
+        owners.set_charter_and_target_owners(&mut table).map_err(|problem| from.wrong(problem))?;
         from.finish()?;
         Ok(table)
     }
@@ -141,7 +154,7 @@ impl GrantorTable {
         for _ in 0..from.num()? {
             let prefix = from.text()?;
             let charter = Charter::decode(from.bytes()?)?;
-            self.charters.set(prefix, charter).map_err(|_| from.wrong("too many charters"))?;
+            self.charters.set(prefix, charter, LOCAL_OWNER).map_err(|_| from.wrong("too many charters"))?;
         }
         self.count_rotating();
         Ok(())

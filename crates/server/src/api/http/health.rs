@@ -53,10 +53,16 @@ pub async fn metrics(State(api): State<Api>) -> Response {
 }
 
 /// The highest share of each limit on the state that one identity uses.
-fn highest_shares(grantor: &Grantor, rules: &AccessRules) -> [(&'static str, f64); 4] {
-    use Limit::{IdentityLeases, IdentityMetadata, IdentitySessions, IdentityWaiters};
-    let mut highest =
-        [IdentitySessions, IdentityLeases, IdentityWaiters, IdentityMetadata].map(|limit| (limit.word(), 0.0));
+fn highest_shares(grantor: &Grantor, rules: &AccessRules) -> [(&'static str, f64); 6] {
+    let mut highest = [
+        Limit::IdentitySessions,
+        Limit::IdentityLeases,
+        Limit::IdentityWaiters,
+        Limit::IdentityMetadata,
+        Limit::IdentityCharters,
+        Limit::IdentityTargets,
+    ]
+    .map(|limit| (limit.word(), 0.0));
     for (principal, has) in grantor.identity_usages() {
         let max = rules.rights_of(principal).limits();
         let shares = [
@@ -64,6 +70,8 @@ fn highest_shares(grantor: &Grantor, rules: &AccessRules) -> [(&'static str, f64
             share(has.leases, max.leases),
             share(has.waiters, max.waiters),
             share(has.metadata_bytes, max.metadata_bytes),
+            share(has.charters, max.charters),
+            share(has.targets, max.targets),
         ];
         for ((_, highest), share) in highest.iter_mut().zip(shares) {
             *highest = share.max(*highest);

@@ -1,48 +1,66 @@
-//! Snapshot section of owners: which sessions, leases, receipts and cache grants are of another identity than `local`.
+//! Snapshot section of owners: which sessions, leases, receipts, cache grants, charters and targets are of another identity than
+//! `local`.
 
 use super::super::GrantorTable;
-use super::super::lease::NONE;
-use super::super::owners::LOCAL;
-use crate::access::decode_owner;
+use super::super::lease::{NONE, StoredLease};
+use super::super::owners::Owners;
+use crate::access::{IdentityUsage, LOCAL_OWNER, decode_owner};
 use crate::codec::{DecodeError, Reader, Write};
+use crate::store::slab::SlabEntry;
 
 /// The owners other than `local` in ascending order, and what each of them owns. A live lease in a session is of the session's
 /// owner and is not listed.
 #[derive(Debug, Default)]
 pub(super) struct SnapshotOwners<'a> {
     names: Vec<&'a str>,
-    /// Slots of live and ended sessions and leases, message ids, and numbers of cache grants, each with the index of its owner.
-    lists: [Vec<(u64, u32)>; 4],
+    /// Slots of live and ended sessions and leases, message ids, numbers of cache grants, and places of charters and targets in
+    /// their sections, each with the index of its owner.
+    lists: [Vec<(u64, u32)>; LISTS],
 }
 
 const SESSIONS: usize = 0;
 const LEASES: usize = 1;
 const MESSAGES: usize = 2;
 const CACHE_GRANTS: usize = 3;
+const CHARTERS: usize = 4;
+const TARGETS: usize = 5;
+const LISTS: usize = 6;
+/// Lists that a snapshot has if no charter and no target has an owner.
+const FIRST_LISTS: usize = 4;
 
 impl<'a> SnapshotOwners<'a> {
     /// The owners in a table.
     pub fn of(table: &'a GrantorTable) -> Self {
-        let name = |owner: u32| table.owners.name(owner);
         // Without other owners no lease is read.
         let all = if table.owners.is_local_only() { 0 } else { usize::MAX };
-        let sessions = (0..).zip(table.sessions.entries().take(all));
-        let sessions = sessions.filter(|(_, slot)| slot.entry.owner != LOCAL);
-        let leases = (0..).zip(table.leases.entries().take(all)).filter(|(_, slot)| {
-            let in_session = slot.live && table.actors[slot.entry.actor].session != NONE;
-            slot.entry.owner != LOCAL && !in_session
-        });
-        let owned: [Vec<(u64, &str)>; 4] = [
-            sessions.map(|(at, slot)| (at, name(slot.entry.owner))).collect(),
-            leases.map(|(at, slot)| (at, name(slot.entry.owner))).collect(),
-            table.queues.owners().collect(),
-            table.cache.owners().collect(),
+        let in_session = |slot: &SlabEntry<&StoredLease>| slot.live && table.actors[slot.entry.actor].session != NONE;
+        let mut sessions = table.sessions.entries().map(|slot| slot.entry.owner);
+        let leases = table.leases.entries();
+        let mut leases = leases.map(|slot| if in_session(&slot) { LOCAL_OWNER } else { slot.entry.owner });
+        let owned = |owners: &mut dyn Iterator<Item = u32>| -> Vec<(u64, u32)> {
+            (0..).zip(owners.take(all)).filter(|(_, owner)| *owner != LOCAL_OWNER).collect()
+        };
+        let mut lists = [
+            owned(&mut sessions),
+            owned(&mut leases),
+            Vec::new(),
+            Vec::new(),
+            owned(&mut table.charters.owners()),
+            owned(&mut table.coverage.owners()),
         ];
-        let mut names: Vec<&str> = owned.iter().flatten().map(|(_, name)| *name).collect();
+        let (messages, cached): (Vec<_>, Vec<_>) = (table.queues.owners().collect(), table.cache.owners().collect());
+        let mut is_used = vec![false; table.owners.len()];
+        lists.iter().flatten().for_each(|(_, owner)| is_used[*owner as usize] = true);
+        let used = (0..).zip(&is_used).filter(|(_, used)| **used).map(|(owner, _)| table.owners.name(owner));
+        let mut names: Vec<&str> = used.chain(messages.iter().chain(&cached).map(|(_, name)| *name)).collect();
         names.sort_unstable();
         names.dedup();
         let index = |name: &str| names.binary_search(&name).expect("just collected") as u32;
-        let lists = owned.map(|list| list.into_iter().map(|(at, name)| (at, index(name))).collect());
+        let indexes: Vec<u32> =
+            (0..).zip(&is_used).map(|(at, used)| if *used { index(table.owners.name(at)) } else { 0 }).collect();
+        lists.iter_mut().flatten().for_each(|(_, owner)| *owner = indexes[*owner as usize]);
+        let named = |list: Vec<(u64, &str)>| list.into_iter().map(|(at, name)| (at, index(name))).collect();
+        (lists[MESSAGES], lists[CACHE_GRANTS]) = (named(messages), named(cached));
         Self { names, lists }
     }
 
@@ -51,12 +69,18 @@ impl<'a> SnapshotOwners<'a> {
         self.names.is_empty()
     }
 
+    /// Whether a charter or a target is of another identity than `local`.
+    pub fn has_charters_or_targets(&self) -> bool {
+        self.lists[FIRST_LISTS..].iter().any(|list| !list.is_empty())
+    }
+
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.num(self.names.len() as u64);
         for name in &self.names {
             out.text(name);
         }
-        for list in &self.lists {
+        let lists = if self.has_charters_or_targets() { LISTS } else { FIRST_LISTS };
+        for list in &self.lists[..lists] {
             out.num(list.len() as u64);
             for (at, owner) in list {
                 out.num(*at);
@@ -65,7 +89,8 @@ impl<'a> SnapshotOwners<'a> {
         }
     }
 
-    pub fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
+    /// Decodes the section; `all` if it has the lists of charters and targets.
+    pub fn decode(from: &mut Reader<'a>, all: bool) -> Result<Self, DecodeError> {
         let mut owners = Self::default();
         for _ in 0..from.num()? {
             let name = decode_owner(from)?;
@@ -75,7 +100,7 @@ impl<'a> SnapshotOwners<'a> {
             owners.names.push(name);
         }
         let mut used = vec![false; owners.names.len()];
-        for list in &mut owners.lists {
+        for list in &mut owners.lists[..if all { LISTS } else { FIRST_LISTS }] {
             for _ in 0..from.num()? {
                 let (at, owner) = (from.num()?, from.num32()?);
                 if list.last().is_some_and(|(before, _)| *before >= at) {
@@ -87,6 +112,9 @@ impl<'a> SnapshotOwners<'a> {
         }
         if used.is_empty() || used.contains(&false) {
             return Err(from.wrong("an owner of nothing"));
+        }
+        if all && !owners.has_charters_or_targets() {
+            return Err(from.wrong("owners of charters and targets, but there are none"));
         }
         Ok(owners)
     }
@@ -119,6 +147,34 @@ impl<'a> SnapshotOwners<'a> {
             return Err("an owner of a cache grant that does not exist");
         }
         Ok(())
+    }
+
+    /// Sets the owners of charters and targets, which were decoded without them, and counts both at their owners.
+    pub fn set_charter_and_target_owners(&self, table: &mut GrantorTable) -> Result<(), &'static str> {
+        let GrantorTable { owners, charters, coverage, .. } = table;
+        let mut charters = charters.owners_mut();
+        self.set_places(CHARTERS, owners, &mut charters, IdentityUsage::CHARTER)
+            .ok_or("an owner of a charter that does not exist")?;
+        let mut targets = coverage.owners_mut();
+        self.set_places(TARGETS, owners, &mut targets, IdentityUsage::of_targets(1))
+            .ok_or("an owner of a target that does not exist")
+    }
+
+    fn set_places(
+        &self,
+        list: usize,
+        owners: &mut Owners,
+        places: &mut dyn Iterator<Item = &mut u32>,
+        counted: IdentityUsage,
+    ) -> Option<()> {
+        let mut named = self.lists[list].iter().peekable();
+        for (at, owner) in (0..).zip(places) {
+            if let Some((_, index)) = named.next_if(|(place, _)| *place == at) {
+                *owner = owners.intern(Some(self.names[*index as usize]));
+            }
+            owners.usage_mut(*owner).add(counted);
+        }
+        named.next().is_none().then_some(())
     }
 
     fn find(&self, list: usize, slot: u32) -> Option<&'a str> {
