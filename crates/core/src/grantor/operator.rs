@@ -115,7 +115,13 @@ impl Grantor {
         Ok(Answer::Done)
     }
 
-    pub(super) fn set_charter(&mut self, prefix: &str, charter: &Charter, comment: &str) -> Result<Answer, Refusal> {
+    /// Checks that a charter could be set now. Returns its prefix.
+    pub(super) fn check_set_charter<'a>(
+        &self,
+        prefix: &'a str,
+        charter: &Charter,
+        comment: &str,
+    ) -> Result<&'a str, Refusal> {
         let prefix = Prefix::parse(prefix)?.as_str();
         check_comment(comment)?;
         charter
@@ -131,6 +137,11 @@ impl Grantor {
             let max = limits::CHARTERS as u64;
             return Err(Refusal::Exhausted { limit: Limit::Charters, max, got: max + 1 });
         }
+        Ok(prefix)
+    }
+
+    pub(super) fn set_charter(&mut self, prefix: &str, charter: &Charter, comment: &str) -> Result<Answer, Refusal> {
+        let prefix = self.check_set_charter(prefix, charter, comment)?;
         self.record(&Record::CharterSet { prefix, charter: &charter.encode(), comment });
         self.after_charter_change();
         Ok(Answer::Done)
@@ -185,14 +196,19 @@ impl Grantor {
     }
 }
 
-/// Checks an operator's comment: text that a later reader of the audit log sees as it was written.
+/// Checks an operator's comment.
 pub(super) fn check_comment(comment: &str) -> Result<(), Refusal> {
-    if comment.len() > limits::COMMENT_BYTES {
-        return Err(Refusal::Invalid { field: "comment", reason: "at most 512 bytes" });
+    check_audit_text("comment", comment)
+}
+
+/// Checks an operator's text: a later reader of the audit log sees it as it was written.
+pub(super) fn check_audit_text(field: &'static str, text: &str) -> Result<(), Refusal> {
+    if text.len() > limits::COMMENT_BYTES {
+        return Err(Refusal::Invalid { field, reason: "at most 512 bytes" });
     }
-    if comment.chars().any(|c| is_misleading(c) && c != '\n') {
+    if text.chars().any(|c| is_misleading(c) && c != '\n') {
         let reason = "no control characters except line breaks, and no text-direction characters";
-        return Err(Refusal::Invalid { field: "comment", reason });
+        return Err(Refusal::Invalid { field, reason });
     }
     Ok(())
 }

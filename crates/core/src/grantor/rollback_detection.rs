@@ -83,7 +83,10 @@ impl Grantor {
         // An operator who waived the quarantine answers for the holders that are lost, as long as it would have lasted.
         let waived = self.table.waived_until > self.now();
         let length = if waived || mutants::on(Mutant::RollbackNotQuarantined) { 0 } else { self.quarantine_ms() };
-        let quarantine = self.now().plus(length);
+        // Evidence never shortens a quarantine, for example one that began before the longest ttl was lowered.
+        let running = self.table.quarantine.map_or(self.now(), |quarantine| quarantine.until);
+        let running = if mutants::on(Mutant::EvidenceShortensQuarantine) { self.now() } else { running };
+        let quarantine = self.now().plus(length).max(running);
         self.record(&Record::RolledBack { presented, counter, quarantine });
         self.rollback_evidence.proofs += 1;
         self.quarantine_seen = false;

@@ -151,6 +151,7 @@ impl<'a> Record<'a> {
                 attribution.encode(out);
             }
             Self::AttributionEnded => out.u8(47),
+            Self::ActedAlone { action, resource, reason } => texts(out, 48, &[action, resource, reason]),
         }
     }
 
@@ -258,6 +259,7 @@ impl<'a> Record<'a> {
             43 => Self::ProposalCanceled { proposal: from.num()?, by: principal(from)? },
             46 => Self::AttributedTo(Attribution::decode(from)?),
             47 => Self::AttributionEnded,
+            48 => Self::ActedAlone { action: from.text()?, resource: from.text()?, reason: from.text()? },
             _ => return Err(from.wrong("unknown record")),
         })
     }
