@@ -194,7 +194,10 @@ fn records() -> Vec<Record<'static>> {
         },
         Record::ProposalApproved { proposal: 17, approver: "uid:1000", credential: "" },
         Record::ProposalCanceled { proposal: 18, by: "dns:host.example" },
+        Record::ActedAlone { action: "revoke", resource: "jobs/settle", reason: "the site is down" },
     ]);
+    let changed = Refusal::SubjectChanged { subject: RefusalSubject::Lease, proposed: 1, found: 300 };
+    all.push(Record::WaitEnded { waiter: 5, refusal: changed });
     all
 }
 

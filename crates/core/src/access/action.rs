@@ -119,7 +119,8 @@ pub const MAY_NOT_ACT_ALONE: &str = "the access file does not let this identity 
                                      approver";
 
 /// Why a proposal that does not record its subject cannot be approved.
-pub const NOT_BOUND: &str = "it was proposed before an update of the server, which did not record what it named; propose it again";
+pub const NOT_BOUND: &str =
+    "it was proposed before an update of the server, which did not record what it named; propose it again";
 
 // A lease whose owner may renew it may also be checked by its owner: one cached check serves both.
 const _: () = {

@@ -85,38 +85,52 @@ impl Action {
             Self::Revoke => const { &[same(D::Revoke)] },
             Self::SetMaxTtl => const { &[same(D::SetMaxTtl)] },
             Self::StepDown => const { &[same(D::StepDown)] },
-            Self::WaiveQuarantine => const {
-                &[
-                    same(D::WaiveQuarantine),
-                    like(D::Free, STATE_REPLACED),
-                    like(D::Revoke, STATE_REPLACED),
-                    like(D::RemoveCharter, STATE_REPLACED),
-                    like(D::SetMaxTtl, STATE_REPLACED),
-                    like(D::StepDown, STATE_REPLACED),
-                ]
-            },
-            Self::RemoveCharter => const {
-                &[
-                    same(D::RemoveCharter),
-                    like(D::Revoke, "the charter of a shorter prefix applies then, and may let waiters preempt holders"),
-                    like(D::Free, "the charter of a shorter prefix applies then, and may not block after a revocation"),
-                ]
-            },
-            Self::SetCharter => const {
-                &[
-                    like(D::RemoveCharter, "an empty charter has the effect of none"),
-                    like(D::Revoke, "its preemption and its rule for deadlocks end leases that are held"),
-                    like(D::Free, "a charter of a longer prefix may not block the resource after a revocation"),
-                    like(D::SetMaxTtl, "its longest ttl is that of every name that it covers"),
-                ]
-            },
-            Self::Handoff => const {
-                &[Replacement {
-                    replaces: D::Revoke,
-                    case: ReplacementCase::LeaseOfAnother,
-                    reason: "it ends the lease of another identity after its drain period",
-                }]
-            },
+            Self::WaiveQuarantine => {
+                const {
+                    &[
+                        same(D::WaiveQuarantine),
+                        like(D::Free, STATE_REPLACED),
+                        like(D::Revoke, STATE_REPLACED),
+                        like(D::RemoveCharter, STATE_REPLACED),
+                        like(D::SetMaxTtl, STATE_REPLACED),
+                        like(D::StepDown, STATE_REPLACED),
+                    ]
+                }
+            }
+            Self::RemoveCharter => {
+                const {
+                    &[
+                        same(D::RemoveCharter),
+                        like(
+                            D::Revoke,
+                            "the charter of a shorter prefix applies then, and may let waiters preempt holders",
+                        ),
+                        like(
+                            D::Free,
+                            "the charter of a shorter prefix applies then, and may not block after a revocation",
+                        ),
+                    ]
+                }
+            }
+            Self::SetCharter => {
+                const {
+                    &[
+                        like(D::RemoveCharter, "an empty charter has the effect of none"),
+                        like(D::Revoke, "its preemption and its rule for deadlocks end leases that are held"),
+                        like(D::Free, "a charter of a longer prefix may not block the resource after a revocation"),
+                        like(D::SetMaxTtl, "its longest ttl is that of every name that it covers"),
+                    ]
+                }
+            }
+            Self::Handoff => {
+                const {
+                    &[Replacement {
+                        replaces: D::Revoke,
+                        case: ReplacementCase::LeaseOfAnother,
+                        reason: "it ends the lease of another identity after its drain period",
+                    }]
+                }
+            }
             // They act only on what the caller was granted itself, or end only its own waits.
             Self::ResumeSession
             | Self::RenewSession

@@ -3,9 +3,9 @@
 
 use std::net::SocketAddr;
 
+use super::authorize::action;
 use super::table::GrantorTable;
 use super::table::lease::{NONE, StoredDrainCause};
-use super::authorize::action;
 use crate::access::{Attribution, LOCAL_PRINCIPAL, Via};
 use crate::command::{Command, HandoffMode, ProposedCommand};
 use crate::coverage;
@@ -291,8 +291,7 @@ impl GrantorTable {
             _ => None,
         };
         let resource = self.proposed_name(command).unwrap_or_default();
-        let (lease, to, comment) =
-            (command.proposed_lease(), command.proposed_successor(), command.proposed_comment());
+        let (lease, to, comment) = (command.proposed_lease(), command.proposed_successor(), command.proposed_comment());
         AuditChange { resource, lease, to, comment, ttl_ms, mode: action(command).word(), ..base }
     }
 

@@ -51,12 +51,16 @@ pub struct ProposalView {
 }
 
 /// A dangerous command that was executed without a second identity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActAlone {
     /// The tag of the request.
     pub tag: u64,
     /// What was executed.
     pub action: Action,
+    /// The resource or prefix that it concerns; empty if it concerns the whole cluster.
+    pub resource: Box<str>,
+    /// Why the caller acted alone.
+    pub reason: Box<str>,
 }
 
 /// What a dangerous command would change now.
@@ -115,11 +119,11 @@ impl Grantor {
             return Err(Refusal::Invalid { field: "alone", reason: "required to act alone; explain why" });
         }
         check_audit_text("alone", reason)?;
-        let resource = self.table.proposed_name(command).unwrap_or_default().to_owned();
+        let resource: Box<str> = self.table.proposed_name(command).unwrap_or_default().into();
         if !mutants::on(Mutant::ActAloneNotRecorded) {
             self.record(&Record::ActedAlone { action: action.word(), resource: &resource, reason });
         }
-        self.out.acts_alone.push(ActAlone { tag, action });
+        self.out.acts_alone.push(ActAlone { tag, action, resource, reason: reason.into() });
         Ok(())
     }
 
@@ -141,6 +145,11 @@ impl Grantor {
         if self.table.proposals.iter(now).count() >= limits::PROPOSALS {
             let max = limits::PROPOSALS as u64;
             return Err(Refusal::Exhausted { limit: Limit::Proposals, max, got: max + 1 });
+        }
+        let bytes = command.len() + self.table.proposals.iter(now).map(|(_, known)| known.command.len()).sum::<usize>();
+        if bytes > limits::PROPOSAL_BYTES {
+            let (max, got) = (limits::PROPOSAL_BYTES as u64, bytes as u64);
+            return Err(Refusal::Exhausted { limit: Limit::ProposalBytes, max, got });
         }
         let proposal = self.table.proposals.last + 1;
         self.record(&Record::Proposed {
@@ -251,11 +260,7 @@ impl Grantor {
         if found.digest == proposed.digest || mutants::on(Mutant::ApprovedOtherSubject) {
             return Ok(());
         }
-        Err(Refusal::SubjectChanged {
-            subject: subject_word(command),
-            proposed: proposed.value,
-            found: found.value,
-        })
+        Err(Refusal::SubjectChanged { subject: subject_word(command), proposed: proposed.value, found: found.value })
     }
 
     /// Checks that the identity that proposed a command still may execute it.

@@ -250,5 +250,7 @@ named! {
         Proposals => "proposals",
         /// Proposals of one identity that wait for an approval.
         IdentityProposals => "identity_proposals",
+        /// Bytes of the proposals that wait for an approval.
+        ProposalBytes => "proposal_bytes",
     }
 }

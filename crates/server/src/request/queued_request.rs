@@ -38,6 +38,8 @@ pub struct QueuedRequest {
     pub caller_state: Option<Arc<CallerState>>,
     /// Who sent it.
     pub identity: Arc<Identity>,
+    /// Why it is executed without the approval of a second identity.
+    pub alone: Option<Box<str>>,
     /// When it arrived.
     pub arrived: Instant,
     weight: u32,
@@ -54,6 +56,7 @@ impl QueuedRequest {
             to,
             caller_state: None,
             identity: identity::current_or_local(),
+            alone: None,
             arrived: Instant::now(),
             weight,
         }
