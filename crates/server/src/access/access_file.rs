@@ -163,7 +163,9 @@ impl AccessFile {
 
     /// The same for one identity, which may be one that may act alone.
     pub fn approval_of(&self, principal: &str) -> ApprovalRules {
-        ApprovalRules { may_act_alone: self.alone.contains(principal), ..self.approval }
+        let mut rules = self.approval;
+        rules.may_act_alone = self.alone.contains(principal);
+        rules
     }
 
     /// Identities that may act without a second one.

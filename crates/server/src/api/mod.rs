@@ -102,7 +102,7 @@ impl Api {
     ) -> Result<DurableReply, v1::Problem> {
         let (to, reply) = oneshot::channel();
         self.queue
-            .submit(QueuedRequest { alone: reason, ..QueuedRequest::new(request, body, caller, ReplyTo::Caller(to)) })
+            .submit(QueuedRequest::new(request, body, caller, ReplyTo::Caller(to)).with_reason_alone(reason))
             .map_err(|error| not_submitted(error, &self.queue))?;
         reply.await.map(DurableReply::delivered).map_err(|_| no_reply())
     }

@@ -67,6 +67,11 @@ impl QueuedRequest {
         Self { caller_state: Some(state), ..self }
     }
 
+    /// Sets why it is executed without the approval of a second identity.
+    pub fn with_reason_alone(self, alone: Option<Box<str>>) -> Self {
+        Self { alone, ..self }
+    }
+
     /// Sets the identity of a request that is read outside of the task of its connection.
     pub fn with_identity(self, identity: Arc<Identity>) -> Self {
         Self { identity, ..self }
