@@ -8,7 +8,7 @@ use leasehold_core::access::{NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_OWNER};
 use leasehold_core::command::{
     Answer, Command, Input, LeaseRef, LeaseSelector, Proof, ProvenTokens, Renew, Reply, Request,
 };
-use leasehold_core::grantor::{Denial, Grantor, Output, RollbackEvidence, hide_names};
+use leasehold_core::grantor::{ActAlone, Denial, Grantor, Output, RollbackEvidence, hide_names};
 use leasehold_core::ids::SessionId;
 use leasehold_core::limits::{OFFER_BYTES, STEP_BYTES, TURN_EVERY, TURN_NORMAL};
 use leasehold_core::refusal::Refusal;
@@ -221,13 +221,14 @@ impl<J: Journal> Driver<J> {
     }
 
     fn step_request(&mut self, now: Now, queued: QueuedRequest) {
-        let QueuedRequest { request, body, caller, to, caller_state, identity, arrived, .. } = queued;
+        let QueuedRequest { request, body, caller, to, caller_state, identity, alone, arrived, .. } = queued;
         let before = self.grantor.rollback_evidence();
         let tag = self.pending.register(to, &request, body, identity.clone(), arrived);
         if caller_state.is_some_and(|state| !state.register(tag)) {
             return self.pending.discard(tag);
         }
-        let request = Request { tag, caller: self.rules.caller(&identity), origin: identity.origin(), ..request };
+        let (caller_rights, origin) = (self.rules.caller(&identity), identity.origin());
+        let request = Request { tag, caller: caller_rights, origin, alone: alone.as_deref(), ..request };
         let body = self.pending.body(tag).expect("just registered");
         let refused = match body {
             RequestPayload::Open(open, secret) => {
@@ -358,6 +359,24 @@ impl<J: Journal> Driver<J> {
         }
     }
 
+    /// Reports dangerous commands of this turn that one identity executed alone (A14): the audit log has the same.
+    fn report_acts_alone(&mut self) {
+        for ActAlone { tag, action, resource, reason } in self.output.acts_alone.drain(..) {
+            self.metrics.acted_alone(action);
+            let Some(identity) = self.pending.identity(tag) else { continue };
+            tracing::warn!(
+                act = action.word(),
+                principal = &*identity.principal,
+                via = identity.via.word(),
+                credential = &*identity.credential,
+                peer = identity.peer_text(),
+                resource = &*resource,
+                reason = &*reason,
+                "ACTED_ALONE: one identity executed a command that needs two; find out whether the reason holds"
+            );
+        }
+    }
+
     fn reply(&mut self) {
         // All replies of this turn depend on the last batch, whether this turn made it or not (E1).
         let position = self.journal.next() - 1;
@@ -365,6 +384,7 @@ impl<J: Journal> Driver<J> {
         self.metrics.set_position(position);
         self.metrics.rejections().replies(&self.output.replies, |slot| self.pending.is_renewal(slot));
         self.report_denials();
+        self.report_acts_alone();
         for mut reply in self.output.replies.drain(..) {
             if let Answer::Refused(Refusal::Exhausted { limit, .. }) = &reply.answer
                 && limit.is_of_identity()

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use leasehold_wire::headers::{
-    IDEMPOTENCY_KEY, LEASE_SECRET, LEASE_TOKEN, POSITION, SESSION_SECRET, STANDBY, TOKEN_SEEN, TOKEN_SEEN_RESOURCE,
+    ALONE, IDEMPOTENCY_KEY, LEASE_SECRET, LEASE_TOKEN, POSITION, SESSION_SECRET, STANDBY, TOKEN_SEEN,
+    TOKEN_SEEN_RESOURCE,
 };
 use leasehold_wire::json::{BODY_TOO_LARGE, PROBLEM_TYPE, ProblemBody};
 use leasehold_wire::{Code, v1};
@@ -80,6 +81,11 @@ impl OperationSpec {
     /// The headers of every command.
     pub fn command_headers(self) -> Self {
         self.header(IDEMPOTENCY_KEY).header(SESSION_SECRET).header(TOKEN_SEEN).header(TOKEN_SEEN_RESOURCE)
+    }
+
+    /// The header of a command that needs two identities where the access file lists it, and what it is answered then.
+    pub fn may_need_approval(self) -> Self {
+        self.header(ALONE).problems(&[Code::ApprovalRequired, Code::PermissionDenied])
     }
 
     /// The header with which a standby answers it too.
@@ -223,6 +229,8 @@ pub fn share(components: &mut Components) {
     let standby = "The lowest journal position that a standby may answer from, 0 for any. The response is valid as of the \
                    position it names and does not contain renewals that were not recorded. Without this header only the \
                    leader answers";
+    let alone = "Why the command is executed without the approval of a second identity. Only for identities that the access file \
+                 lets act alone; the reason is logged and recorded. Percent-encoded where it is not plain ASCII";
     for (name, about, example) in [
         (IDEMPOTENCY_KEY, key, "17.0:42"),
         (TOKEN_SEEN, seen, TOKEN),
@@ -231,6 +239,7 @@ pub fn share(components: &mut Components) {
         (LEASE_SECRET, lease_secret, "00112233445566778899aabbccddeeff"),
         (SESSION_SECRET, session_secret, &"00112233445566778899aabbccddeeff".repeat(2)),
         (STANDBY, standby, "0"),
+        (ALONE, alone, "the site is down and no approver answers"),
     ] {
         let shared = parameter(ParameterIn::Header, name, about, text(), example.into());
         components.parameters.insert(name.into(), shared.into());
