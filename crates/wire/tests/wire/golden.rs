@@ -156,6 +156,7 @@ fn the_encoding_of_answers_never_changes() {
         depth: 1,
         rotates: false,
         secret: Vec::new(),
+        stamped_tokens: Vec::new(),
     };
     let lost = problem(&Refusal::Lost(EndReason::MaxHold));
     let responses = vec![
