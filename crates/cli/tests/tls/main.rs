@@ -8,6 +8,7 @@ mod config;
 mod handshakes;
 mod harness;
 mod jwt_tokens;
+mod open_streams;
 mod python_grpc;
 mod removal;
 mod rotation;
