@@ -16,6 +16,7 @@ pub mod bearer;
 pub mod cancellation;
 pub mod clock;
 pub mod cluster;
+mod cluster_keys;
 pub mod credential_file;
 pub mod driver;
 pub mod hex;

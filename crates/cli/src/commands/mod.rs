@@ -17,6 +17,7 @@ pub mod completions;
 pub mod config;
 pub mod deadlocks;
 pub mod free;
+mod grant_args;
 pub mod handoff;
 pub mod held_by;
 pub mod history;

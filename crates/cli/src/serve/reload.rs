@@ -112,7 +112,8 @@ impl Reload {
             Ok(true) => {
                 let ring = self.sealer.ring();
                 let signs = ring.signing_key(wall_ms()).map_or_else(|| "none".to_owned(), |key| key.kid().to_string());
-                tracing::info!(keys = ring.keys().len(), signs, "seal keys reloaded");
+                let stamp_keys = ring.stamp_keys().len();
+                tracing::info!(keys = ring.keys().len(), signs, stamp_keys, "seal keys reloaded");
             }
             Ok(false) if requested => tracing::debug!("seal keys reloaded; nothing changed"),
             Ok(false) => {}

@@ -9,6 +9,7 @@ mod connection_limits;
 mod handshakes;
 mod harness;
 mod jwt_tokens;
+mod open_streams;
 mod python_grpc;
 mod removal;
 mod rotation;

@@ -8,7 +8,8 @@ use leasehold_server::access::PrincipalGrant;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{CaKeyArgs, DirectoryArgs, RELOAD, ValidityArgs, grant_json};
+use super::{CaKeyArgs, DirectoryArgs, RELOAD, ValidityArgs};
+use crate::commands::grant_args::{GrantArgs, grant_json};
 use crate::file_set::{FileAccess, FileSet};
 use crate::global_args::GlobalArgs;
 use crate::input_file;
@@ -36,12 +37,8 @@ pub struct Args {
     /// Name of the certificate: of its files, of its profile, and of its identity unless --id is given
     #[arg(value_parser = parse_credential_name)]
     name: String,
-    /// Role under the prefix of the same place: holder, observer, operator, reporter, approver or admin
-    #[arg(long = "role", value_name = "ROLE")]
-    roles: Vec<String>,
-    /// Prefix of resource names, in whole segments; "" for all names
-    #[arg(long = "prefix", value_name = "PREFIX")]
-    prefixes: Vec<String>,
+    #[command(flatten)]
+    grants: GrantArgs,
     /// Identity in the certificate [default: spiffe://TRUST-DOMAIN/NAME]
     #[arg(long, value_name = "SPIFFE-ID")]
     id: Option<SpiffeId>,
@@ -98,7 +95,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let mut added = Vec::new();
     let mut profile = None;
     if usage == CertificateUsage::Client {
-        added = directory.access()?.missing_grants(&identity, &args.roles, &args.prefixes)?;
+        added = directory.access()?.missing_grants(&identity, &args.grants.roles, &args.grants.prefixes)?;
         profile = Some(add_profile(args, &directory, target, &mut files)?);
     }
     if !added.is_empty() {

@@ -14,6 +14,7 @@ use utoipa::openapi::example::{Example, ExampleBuilder};
 use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::schema::{ArrayBuilder, KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::{Tag, TagBuilder};
 use utoipa::openapi::{Components, ContentBuilder, HeaderBuilder, Ref, RefOr, Required, ResponseBuilder};
 
@@ -38,19 +39,21 @@ pub fn tags() -> Vec<Tag> {
 pub struct OperationSpec {
     operation: OperationBuilder,
     schemas: Vec<(String, RefOr<Schema>)>,
-    problems: Option<Vec<Code>>,
+    problems: Vec<Code>,
     has_body: bool,
 }
 
-/// Problems of every operation.
-const COMMON_PROBLEMS: [Code; 5] =
-    [Code::InvalidArgument, Code::PermissionDenied, Code::ResourceExhausted, Code::Unavailable, Code::Indeterminate];
+/// Problems of callers that are not known or may not send a request; without access rules and TLS they do not occur.
+const ACCESS_PROBLEMS: [Code; 2] = [Code::Unauthenticated, Code::PermissionDenied];
+/// Problems of every operation whose problems are documents.
+const COMMON_PROBLEMS: [Code; 4] =
+    [Code::InvalidArgument, Code::ResourceExhausted, Code::Unavailable, Code::Indeterminate];
 
 impl OperationSpec {
     /// An operation with its id for code generators and its summary.
     pub fn new(tag: &str, id: &str, summary: &str) -> Self {
         let operation = OperationBuilder::new().tag(tag).operation_id(Some(id)).summary(Some(summary));
-        Self { operation, schemas: Vec::new(), problems: None, has_body: false }
+        Self { operation, schemas: Vec::new(), problems: Vec::new(), has_body: false }
     }
 
     /// A longer description.
@@ -156,7 +159,7 @@ impl OperationSpec {
 
     /// Problems of this operation, in addition to those of every operation.
     pub fn problems(mut self, codes: &[Code]) -> Self {
-        self.problems.get_or_insert_default().extend_from_slice(codes);
+        self.problems.extend(codes.iter().chain(&COMMON_PROBLEMS));
         self
     }
 
@@ -169,13 +172,13 @@ impl OperationSpec {
 
     pub fn finish(self) -> (Operation, Vec<(String, RefOr<Schema>)>) {
         let mut statuses: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
-        for code in self.problems.iter().flat_map(|codes| codes.iter().chain(&COMMON_PROBLEMS)) {
+        for code in self.problems.iter().chain(&ACCESS_PROBLEMS) {
             let known = statuses.entry(code.http()).or_default();
             if !known.contains(code) {
                 known.push(*code);
             }
         }
-        if self.has_body && !statuses.is_empty() {
+        if self.has_body {
             statuses.insert(BODY_TOO_LARGE, vec![Code::ResourceExhausted]);
         }
         let mut operation = self.operation;
@@ -255,6 +258,28 @@ pub fn share(components: &mut Components) {
         let example = ExampleBuilder::new().summary(code.meaning()).value(Some(value)).build();
         components.examples.insert(code.word().into(), example.into());
     }
+}
+
+/// How callers prove who they are. Either is enough, and both must name the same principal; a server without access rules needs none.
+pub fn security(components: &mut Components) -> Vec<SecurityRequirement> {
+    const CERTIFICATE: &str = "clientCertificate";
+    const BEARER: &str = "bearerToken";
+    let certificate = "A client certificate over TLS 1.3 with one URI or DNS name, of a CA in the server's `client_ca`";
+    let certificate =
+        SecurityScheme::MutualTls { description: Some(certificate.to_owned()), deprecated: None, extensions: None };
+    components.add_security_scheme(CERTIFICATE, certificate);
+    let bearer = "A token of `leasehold bearer create` (`lhb1_…`), or a JWT of a configured issuer. Accepted over TLS, from the same \
+                  machine and over the unix socket only";
+    let bearer =
+        HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("lhb1 or JWT").description(Some(bearer));
+    components.add_security_scheme(BEARER, SecurityScheme::Http(bearer.build()));
+    let none: [&str; 0] = [];
+    vec![
+        SecurityRequirement::new(CERTIFICATE, none),
+        SecurityRequirement::new(BEARER, none),
+        // From the same machine: the unix socket proves the user, and a server without access rules asks for nothing.
+        SecurityRequirement::default(),
+    ]
 }
 
 fn one(kind: Type) -> Schema {
