@@ -132,7 +132,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             lines.extend(files.iter().map(|file| format!("wrote {file}")));
             match (&args.out, &profile) {
                 (None, Some(_)) => {
-                    lines.push(format!("Next:\n  leasehold --as {} {}", args.name, first_command(&args.roles)))
+                    lines.push(format!("Next:\n  leasehold --as {} {}", args.name, first_command(&args.grants.roles)))
                 }
                 (Some(out), Some(_)) => lines.push(format!(
                     "Next: copy {} to ~/.config/leasehold/{} of the other machine, for leasehold --as {}",
