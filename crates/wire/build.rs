@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             ".leasehold.v1.ResumeSession",
             ".leasehold.v1.Grant",
             ".leasehold.v1.CurrentLease",
+            ".leasehold.v1.StampedToken",
         ])
         .compile_fds(files)?;
     Ok(())

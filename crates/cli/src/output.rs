@@ -1,5 +1,6 @@
 //! Output and exit codes of commands: a result on standard output, or one error line on standard error.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -57,6 +58,15 @@ pub enum CommandError {
     Other(String),
 }
 
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Coded(error) | Self::WithExitCode(error, _) => error.fmt(f),
+            Self::Other(message) => f.write_str(message),
+        }
+    }
+}
+
 impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
         Self::Coded(error)
@@ -64,7 +74,7 @@ impl From<Error> for CommandError {
 }
 
 /// An error with the stable code `word`. The message already contains the next step.
-pub fn error_with_code(word: &str, message: &dyn std::fmt::Display) -> CommandError {
+pub fn error_with_code(word: &str, message: &dyn fmt::Display) -> CommandError {
     match Code::from_word(word) {
         Some(code) => Error::new(code, message.to_string()).into(),
         None => CommandError::Other(message.to_string()),

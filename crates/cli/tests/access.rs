@@ -205,6 +205,50 @@ fn a_dangerous_command_waits_for_a_second_identity() {
 }
 
 #[test]
+fn other_ways_to_a_dangerous_effect_wait_too_and_who_may_act_alone_gives_a_reason() {
+    let rules = |alone: &str| {
+        let approver = "[[grant]]\nprincipal = \"anonymous\"\nrole = \"approver\"\nprefix = \"\"\n";
+        let others = ["holder", "observer"].map(|role| approver.replace("approver", role)).concat();
+        format!("{}{approver}{others}[two_person]\nactions = [\"revoke\"]\n{alone}", mine("admin", ""))
+    };
+    let setup = Setup::start(&rules(""), &[]);
+    setup.server.run(&["acquire", "jobs/a", "--holder", "w", "--ttl", "60s"]).ok();
+    let charter = setup.path("preempt.toml");
+    let text = "[[charters]]\nprefix = \"jobs\"\ncharter = { preemption = { rule = \"lower_priority\", grace_ms = 1 } }\n\
+                [[charters]]\nprefix = \"disks\"\ncharter = {}\n";
+    std::fs::write(&charter, text).expect("the file is writable");
+    let apply = ["charter", "apply", charter.to_str().expect("a path"), "--comment", "faster"];
+    let both = setup.run(&apply).fails(8, "leasehold: APPROVAL_REQUIRED");
+    assert!(both.err.contains("each of 1, 2"), "{}", both.err);
+    setup.run(&["handoff", "jobs/a"]).fails(8, "leasehold: APPROVAL_REQUIRED{3}");
+    let listed = setup.server.run(&["proposals"]).ok().out;
+    for part in ["set charter jobs", "handoff jobs/a (1 lease)", "charter of proposal 1: ", "lower_priority"] {
+        assert!(listed.contains(part), "{part} is missing in {listed}");
+    }
+    // The holder of the proposal ends, another one comes: the approval does not hit it.
+    setup.run(&["revoke", "jobs/a", "--comment", "it hangs"]).fails(8, "leasehold: APPROVAL_REQUIRED{4}");
+    let alone = ["revoke", "jobs/a", "--comment", "it hangs", "--alone", "the site is down; größer"];
+    let denied = setup.run(&alone).fails(6, "leasehold: PERMISSION_DENIED");
+    assert!(denied.err.contains("act alone"), "{}", denied.err);
+    setup.write_access(&rules(&format!("alone = [\"uid:{}\"]\n", my_uid())));
+    setup.server.signal("HUP");
+    setup.server.wait_for_log("access rules reloaded");
+    setup.run(&["revoke", "jobs/a", "--comment", "it hangs", "--alone", " "]).fails(2, "error");
+    setup.run(&alone).ok();
+    setup.server.wait_for_log("ACTED_ALONE");
+    setup.server.run(&["acquire", "jobs/a", "--holder", "other", "--ttl", "60s"]).ok();
+    let changed = setup.server.run(&["approve", "4"]).fails(1, "leasehold: CONFLICT{lease}");
+    assert!(changed.err.contains("not the ones that were named"), "{}", changed.err);
+    assert!(setup.run(&["show", "jobs/a"]).ok().out.contains("other"), "the new holder has it");
+    let history = setup.run(&["history", "--json"]).ok().out;
+    for part in ["\"kind\":\"acted_alone\"", "the site is down; größer", "\"proposal\":4"] {
+        assert!(history.contains(part), "{part} is missing in {history}");
+    }
+    let metrics = setup.server.http("GET", "/metrics", "", "");
+    assert!(metrics.contains("leasehold_acts_alone_total{action=\"revoke\"} 1"), "{metrics}");
+}
+
+#[test]
 fn an_identity_at_its_limit_is_refused_and_an_invalid_limit_names_its_line() {
     let limit = format!("[[limit]]\nprincipal = \"uid:{}\"\nleases = 1\n", my_uid());
     let setup = Setup::start(&format!("{}{limit}", mine("holder", "jobs")), &[]);

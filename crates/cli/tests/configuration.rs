@@ -325,6 +325,20 @@ fn sighup_reloads_the_file_and_an_invalid_file_changes_nothing() {
 }
 
 #[test]
+fn a_reload_of_other_files_does_not_say_that_nothing_changed() {
+    let dir = ConfigDir::new();
+    let access = dir.path("access.toml");
+    let grant = |role: &str| format!("[[grant]]\nprincipal = \"uid:0\"\nrole = \"{role}\"\nprefix = \"\"\n");
+    std::fs::write(&access, grant("admin")).expect("the file is writable");
+    let config = dir.write(&format!("{FREE}access = {access:?}\n"));
+    let server = Server::with_flags(&["--config", &config]);
+    std::fs::write(&access, grant("admin") + &grant("holder")).expect("the file is writable");
+    server.signal("HUP");
+    server.wait_for_log("access rules reloaded");
+    server.wait_for_log("configuration file reloaded; no setting changed");
+}
+
+#[test]
 fn sighup_without_a_file_is_ignored() {
     let server = Server::with_flags(&["--ephemeral", "--listen", "127.0.0.1:0"]);
     server.signal("HUP");

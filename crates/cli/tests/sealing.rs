@@ -5,6 +5,7 @@ mod support;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use leasehold_seal::TargetStampKey;
 use serde_json::Value;
 use support::{CommandRun, Server, leasehold, run};
 use tempfile::TempDir;
@@ -161,6 +162,72 @@ fn a_key_is_replaced_while_serving_and_tokens_of_both_are_accepted_meanwhile() {
     place.keys("retire", &[&old]).fails(78, "");
     place.keys("retire", &["00000000"]).fails(78, "");
     place.keys("retire", &["KID"]).fails(2, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn holders_receive_stamped_tokens_from_the_command_line_the_wrapper_and_the_client_and_keys_are_replaced() {
+    let place = Place::new();
+    place.keys("create-stamp", &["ledger", "--under", "jobs"]).fails(78, "");
+    place.create_key(&[]);
+    let create = |more: &[&str]| {
+        let created = place.keys("create-stamp", &[&["ledger", "--under", "jobs"], more].concat()).ok().json();
+        assert_eq!(mode(Path::new(&support::text(&created["file"]))), 0o600);
+        let text = std::fs::read_to_string(support::text(&created["file"])).expect("the file is readable");
+        TargetStampKey::from_file_text(&text).expect("a key file")
+    };
+    let states = || {
+        let listed = place.keys("list", &[]).ok().json();
+        let state = |key: &Value| (support::text(&key["id"]), support::text(&key["state"]));
+        listed["stamp_keys"].as_array().expect("an array").iter().map(state).collect::<Vec<_>>()
+    };
+    let old = create(&[]);
+    let id = |key: &TargetStampKey| key.key.id().to_string();
+    let server = place.serve();
+    let charter = "prefix = \"jobs\"\n[[charter.targets]]\nname = \"ledger\"\nat = \"db\"\n\
+                   [[charter.targets]]\nname = \"the mail\"\nat = \"elsewhere\"\n";
+    std::fs::write(place.path("jobs.toml"), charter).expect("the file is writable");
+    server.run(&["charter", "apply", &place.text("jobs.toml"), "--comment", "c"]).ok();
+
+    let granted = server.json(&["acquire", "jobs/a", "--holder", "w", "--ttl", "60s"]);
+    let token = support::text(&granted["token"]);
+    assert_eq!(granted["stamped_tokens"], serde_json::json!({ "ledger": old.key.stamp(&token) }));
+    let renewed = server.json(&["renew", "jobs/a", "--token", &token]);
+    assert_eq!(renewed["stamped_tokens"], granted["stamped_tokens"]);
+    let script = "printf '%s %s' \"$LEASEHOLD_TOKEN\" \"$LEASEHOLD_STAMPED_TOKEN_LEDGER\"; env | grep -c STAMPED";
+    let inside = server.run(&["run", "jobs/b", "--", "sh", "-c", script]).ok().out;
+    let (token, rest) = inside.split_once(' ').expect("two words");
+    assert_eq!(rest.trim_end(), format!("{}1", old.key.stamp(token)), "one target has a key");
+
+    // The next key waits, is used by new grants and by raised tokens, and replaces the old one.
+    let client = leasehold::Client::new(&server.address).expect("a valid address");
+    let guard = client.lock("jobs/c").acquire().await.expect("the name is free");
+    let stamped = guard.stamped_token("ledger").expect("stamped");
+    assert_eq!(stamped.as_str(), old.key.stamp(guard.token().as_str()));
+    assert!(guard.stamped_token("the mail").is_none());
+    let waiting = create(&[]);
+    let new = create(&["--active-in", "0s"]);
+    let mut expected = [(id(&old), "replaced"), (id(&waiting), "waits"), (id(&new), "stamps")]
+        .map(|(id, state)| (id, state.to_owned()))
+        .to_vec();
+    let mut found = states();
+    expected.sort();
+    found.sort();
+    assert_eq!(found, expected);
+    server.signal("HUP");
+    let deadline = std::time::Instant::now() + support::TEST_TIMEOUT;
+    loop {
+        let raised = guard.rotate().await.expect("the lease is current");
+        let stamped = guard.stamped_token("ledger").expect("stamped");
+        if stamped.as_str() == new.key.stamp(raised.as_str()) {
+            break;
+        }
+        assert_eq!(stamped.as_str(), old.key.stamp(raised.as_str()), "the key that waits stamps nothing");
+        assert!(std::time::Instant::now() < deadline, "the new key is not used");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    guard.release().await.expect("released");
+    let after = server.json(&["acquire", "jobs/d", "--holder", "w", "--ttl", "60s"]);
+    assert_eq!(after["stamped_tokens"]["ledger"], new.key.stamp(&support::text(&after["token"])).as_str());
 }
 
 #[test]

@@ -255,6 +255,12 @@ fn no_secret_of_a_run_is_in_its_logs_audit_log_metrics_errors_listings_files_or_
         fs::set_permissions(setup.path(name), fs::Permissions::from_mode(mode)).expect("the mode is set");
     }
     canaries.add("cluster key", &key);
+    let keys = setup.text_path("data/keys");
+    run(&mut leasehold(&["keys", "create", "--keys", &keys])).ok();
+    let created = ["keys", "create-stamp", "ledger", "--under", "jobs", "--keys", &keys, "--json"];
+    let stamp_file = text(&run(&mut leasehold(&created)).ok().json()["file"]);
+    let stamp_key: Value = serde_json::from_slice(&fs::read(&stamp_file).expect("readable")).expect("JSON");
+    canaries.add("stamp key", &text(&stamp_key["key"]));
     let mut server = setup.start(&["--log-level", "debug", "--log-format", "json", "--snapshot-after-batches", "5"]);
     let mut outputs: Vec<(String, Vec<u8>)> = Vec::new();
     let mut shown = |what: &str, run: CommandRun| {
@@ -265,6 +271,9 @@ fn no_secret_of_a_run_is_in_its_logs_audit_log_metrics_errors_listings_files_or_
     let body = |response: String| -> Value {
         serde_json::from_str(response.split("\r\n\r\n").nth(1).expect("a body")).expect("JSON")
     };
+    let charter = r#"{"comment":"c","charter":{"targets":[{"name":"ledger","at":"db"}]}}"#;
+    let set = server.http("PUT", "/v1/charters/jobs", "", charter);
+    assert!(set.starts_with("HTTP/1.1 200"), "{set}");
     let opened = body(server.http("POST", "/v1/sessions", "", r#"{"holder":"canary","ttl":"9m"}"#));
     let (session, session_secret) = (text(&opened["session"]), text(&opened["secret"]));
     canaries.add("session secret", &session_secret);
@@ -273,6 +282,7 @@ fn no_secret_of_a_run_is_in_its_logs_audit_log_metrics_errors_listings_files_or_
     let granted = body(server.http("POST", "/v1/leases/jobs/a:acquire", &proven, acquire));
     let (token, secret) = (text(&granted["token"]), text(&granted["secret"]));
     canaries.add("lease secret", &secret);
+    assert!(text(&granted["stamped_tokens"]["ledger"]).starts_with(&format!("{token}.")), "the token was stamped");
     let replayed = body(server.http("POST", "/v1/leases/jobs/a:acquire", &proven, acquire));
     assert_eq!(text(&replayed["secret"]), secret);
     setup.run(&server, "file", &["acquire", "jobs/b", "--holder", "canary", "--ttl", "9m"]).ok();

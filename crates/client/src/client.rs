@@ -130,6 +130,15 @@ impl Client {
         client
     }
 
+    /// A clone that executes dangerous commands without the approval of a second identity, for this reason. A server refuses that
+    /// unless its access file lets this identity act alone. It records the reason, logs it and counts it (A14).
+    #[must_use]
+    pub fn acting_alone(&self, reason: &str) -> Self {
+        let mut client = self.clone();
+        client.servers.alone = Some(reason.into());
+        client
+    }
+
     /// A clone whose queries may be answered by a standby that has reached `min_position` of the journal; 0 for any position.
     /// The reply is as of [`Client::last_position`] and may be behind the leader; it lacks renewals that wrote no record (E1).
     #[must_use]

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use leasehold_core::time::DurationText;
 use leasehold_wire::headers::{
-    IDEMPOTENCY_KEY, LEASE_SECRET, POSITION, SESSION_SECRET, STANDBY, TOKEN_SEEN, TOKEN_SEEN_RESOURCE, percent_encode,
+    ALONE, IDEMPOTENCY_KEY, LEASE_SECRET, POSITION, SESSION_SECRET, STANDBY, TOKEN_SEEN, TOKEN_SEEN_RESOURCE,
+    percent_encode,
 };
 use leasehold_wire::{Code, problem_from_status};
 use tonic::metadata::MetadataValue;
@@ -240,6 +241,9 @@ impl ServerPool {
         }
         if let Some(secret) = &self.lease_secret {
             insert(LEASE_SECRET, secret.expose_hex());
+        }
+        if let Some(reason) = &self.alone {
+            insert(ALONE, percent_encode(reason));
         }
         if let Some(min_position) = self.standby {
             insert(STANDBY, min_position.to_string());

@@ -15,7 +15,7 @@ use leasehold_core::time::Instant;
 use leasehold_core::token::Number;
 
 use crate::session_worker::{Job, LeaseCall, LeaseShared, LocalLeaseView, Response, WorkerHandle};
-use crate::{Error, FencingToken, RequestError};
+use crate::{Error, FencingToken, RequestError, StampedToken};
 
 /// What a holder knows about its lease at one moment, by its own clock.
 ///
@@ -103,6 +103,17 @@ impl LeaseHandle {
     /// every write.
     pub fn token(&self) -> FencingToken {
         self.lease.token()
+    }
+
+    /// The token with the stamp for a target of the charter, to present there instead of the token. `None` if the server has no stamp
+    /// key for the target. The stamp is of the key that was active at the grant; [`LeaseHandle::rotate`] brings one of the newest.
+    pub fn stamped_token(&self, target: &str) -> Option<StampedToken> {
+        self.lease.stamped().iter().find(|stamped| stamped.target() == target).cloned()
+    }
+
+    /// The stamped tokens of all targets.
+    pub fn stamped_tokens(&self) -> Vec<StampedToken> {
+        self.lease.stamped().to_vec()
     }
 
     /// Number of the current token, for checks of your own.

@@ -99,6 +99,7 @@ pub mod report;
 mod server_pool;
 pub mod session_stream;
 mod session_worker;
+mod stamped_token;
 mod stored_value;
 #[cfg(any(test, feature = "testing"))]
 #[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
@@ -125,6 +126,7 @@ pub use metrics_hook::MetricsHook;
 pub use opened_session::OpenedSession;
 pub use queries::{ResourcePage, ResourcePages};
 pub use session_worker::{PendingOutcome, RequestError};
+pub use stamped_token::StampedToken;
 pub use stored_value::StoredValue;
 pub use tls_options::TlsOptions;
 pub use token::FencingToken;

@@ -47,6 +47,8 @@ pub(crate) struct ServerPool {
     pub(crate) session_secret: Option<SessionSecret>,
     /// Secret of the lease that the next calls name.
     pub(crate) lease_secret: Option<LeaseSecret>,
+    /// Why the next calls act without the approval of a second identity.
+    pub(crate) alone: Option<Arc<str>>,
     /// Lowest journal position from which a standby may answer a query.
     pub(crate) standby: Option<u64>,
     /// The only server to send requests to; all servers if there is none.
@@ -100,6 +102,7 @@ impl ServerPool {
             idempotency_key: None,
             session_secret: None,
             lease_secret: None,
+            alone: None,
             standby: None,
             only: None,
         }

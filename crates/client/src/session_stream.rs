@@ -17,7 +17,7 @@ use crate::in_memory::MemoryConnection;
 use crate::server_pool::{GrpcClient, ServerPool};
 #[cfg(any(test, feature = "testing"))]
 use crate::transport::Transport;
-use crate::{Address, Error, FencingToken, OpenedSession};
+use crate::{Address, Error, FencingToken, OpenedSession, StampedToken};
 
 /// Capacity of the queue between the caller and the connection, in batches.
 const SEND_QUEUE: usize = 256;
@@ -116,6 +116,8 @@ pub struct IncomingBatch {
     pub events: Vec<SessionEvent>,
     /// Sealed texts of the tokens in the replies, by their numbers.
     pub sealed: Vec<FencingToken>,
+    /// Stamped texts of the tokens in the replies.
+    pub stamped: Vec<StampedToken>,
 }
 
 /// Results of one batch of renewals, in its order.
@@ -234,7 +236,9 @@ impl SessionReceiver {
         }
         let replies = batch.responses.iter().map(|response| (response.sequence, decode(response.answer.as_ref())));
         let sealed = batch.responses.iter().flat_map(|response| sealed_texts(response.answer.as_ref()));
+        let stamped = batch.responses.iter().flat_map(|response| stamped_texts(response.answer.as_ref()));
         Ok(IncomingBatch {
+            stamped: stamped.filter_map(|text| StampedToken::decode(text).ok()).collect(),
             sealed: sealed.filter_map(|text| FencingToken::parse(text).ok()).collect(),
             replies: replies.collect(),
             renewals: batch.renewals.into_iter().map(decode_renewals).collect(),
@@ -258,6 +262,17 @@ fn sealed_texts(answer: Option<&v1::response::Answer>) -> impl Iterator<Item = &
         _ => Vec::new(),
     };
     texts.into_iter().filter(|text| text.len() == SEALED_TOKEN_BYTES)
+}
+
+/// The stamped token texts of an answer.
+fn stamped_texts(answer: Option<&v1::response::Answer>) -> Vec<&v1::StampedToken> {
+    use v1::response::Answer as Wire;
+    match answer {
+        Some(Wire::Granted(grant)) => grant.stamped_tokens.iter().collect(),
+        Some(Wire::GrantedAll(all)) => all.grants.iter().flat_map(|grant| &grant.stamped_tokens).collect(),
+        Some(Wire::Current(current)) => current.stamped_tokens.iter().collect(),
+        _ => Vec::new(),
+    }
 }
 
 fn decode(answer: Option<&v1::response::Answer>) -> Result<Answer, Error> {

@@ -18,7 +18,7 @@ use zeroize::Zeroize;
 
 use crate::failover::RetrySafety;
 use crate::server_pool::GrpcClient;
-use crate::{Client, Error, FencingToken};
+use crate::{Client, Error, FencingToken, StampedToken};
 
 /// A lease and the token that proves it, as arguments of a call.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +72,7 @@ pub struct GrantedLease {
     grant: Grant,
     token: FencingToken,
     secret: Option<LeaseSecret>,
+    stamped: Vec<StampedToken>,
     /// Without the secret.
     message: v1::Grant,
 }
@@ -90,7 +91,8 @@ impl GrantedLease {
             message.holder = holder.into();
         }
         let secret = take_secret(&mut message.secret)?;
-        Ok(Self { grant, token, secret, message })
+        let stamped = StampedToken::decode_all(&message.stamped_tokens, token.parsed())?;
+        Ok(Self { grant, token, secret, stamped, message })
     }
 
     /// The secret that proves in unary calls that the caller was granted the lease, for [`Client::with_lease_secret`]. Servers before
@@ -102,6 +104,11 @@ impl GrantedLease {
     /// Whether unary calls about the lease need the secret, because the server has access rules.
     pub const fn is_secret_required(&self) -> bool {
         self.message.secret_required
+    }
+
+    /// The tokens with stamps, for the targets of the charter whose stamp keys the server has.
+    pub fn stamped_tokens(&self) -> &[StampedToken] {
+        &self.stamped
     }
 
     /// The token, with the text that fences accept.
@@ -138,6 +145,7 @@ pub struct RenewedLease {
     current: CurrentLease,
     token: FencingToken,
     secret: Option<LeaseSecret>,
+    stamped: Vec<StampedToken>,
     /// Without the secret.
     message: v1::CurrentLease,
 }
@@ -154,12 +162,18 @@ impl RenewedLease {
             return Err(Error::invalid_reply("the token does not belong to the lease"));
         }
         let secret = take_secret(&mut message.secret)?;
-        Ok(Self { current, token, secret, message })
+        let stamped = StampedToken::decode_all(&message.stamped_tokens, token.parsed())?;
+        Ok(Self { current, token, secret, stamped, message })
     }
 
     /// The new secret of the lease, if its token was raised.
     pub const fn secret(&self) -> Option<&LeaseSecret> {
         self.secret.as_ref()
+    }
+
+    /// The tokens with stamps, made with the newest stamp keys. A check brings none.
+    pub fn stamped_tokens(&self) -> &[StampedToken] {
+        &self.stamped
     }
 
     /// Token of the lease: the presented one, unless it was raised.

@@ -4,6 +4,7 @@ mod answer;
 mod proposed_command;
 
 pub use answer::*;
+pub(crate) use proposed_command::{ProposedCommand, ProposedSubject};
 
 use crate::access::{Caller, RequestOrigin, Rights};
 use crate::charter::Charter;
@@ -44,6 +45,8 @@ pub struct Request<'a> {
     pub proof: Proof,
     /// How the caller is known, and from where. Recorded with what the request changes (A13).
     pub origin: RequestOrigin<'a>,
+    /// Why the caller executes a dangerous command without the approval of a second identity, if it does (A14).
+    pub alone: Option<&'a str>,
 }
 
 impl Request<'_> {
@@ -58,6 +61,7 @@ impl Request<'_> {
             caller: Caller::LOCAL,
             proof: Proof::NONE,
             origin: RequestOrigin::LOCAL,
+            alone: None,
         }
     }
 }

@@ -109,6 +109,8 @@ pub const INCARNATIONS: usize = 256;
 
 /// Proposals of a cluster that wait for an approval.
 pub const PROPOSALS: usize = 1_024;
+/// Bytes of the commands of all these proposals: a list of them fits into one response.
+pub const PROPOSAL_BYTES: usize = 1 << 20;
 /// Proposals of one identity that wait for an approval.
 pub const PROPOSALS_PER_IDENTITY: usize = 64;
 /// Time until a proposal expires, in milliseconds.

@@ -38,6 +38,7 @@ mutants! {
     ExhaustionIgnored breaks "T7",
     RollbackIgnored breaks "T9",
     RollbackNotQuarantined breaks "T9",
+    EvidenceShortensQuarantine breaks "T9",
     GapForgotten breaks "T9",
     IssuedNumberSuspected breaks "T9",
     FullTableHidesRollback breaks "T9",
@@ -133,6 +134,12 @@ mutants! {
     ApprovedAnother breaks "A14",
     ApprovedAgain breaks "A14",
     ProposalNeverExpires breaks "A14",
+    CharterReplacesRevocation breaks "A14",
+    HandoffReplacesRevocation breaks "A14",
+    QuarantineWaivedAlone breaks "A14",
+    ApprovedOtherSubject breaks "A14",
+    AnyoneActsAlone breaks "A14",
+    ActAloneNotRecorded breaks "A14",
     RequestsUnbounded breaks "X2",
 }
 

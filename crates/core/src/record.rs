@@ -117,6 +117,8 @@ pub enum Record<'a> {
     ProposalApproved { proposal: u64, approver: &'a str, credential: &'a str },
     /// A proposal was withdrawn.
     ProposalCanceled { proposal: u64, by: &'a str },
+    /// A dangerous command is executed without a second identity; the records after it are its effect. It changes no state.
+    ActedAlone { action: &'a str, resource: &'a str, reason: &'a str },
     /// This identity caused the records that follow in the batch. It changes no state.
     AttributedTo(Attribution<'a>),
     /// No identity is recorded for the records that follow: time, the server itself or a `local` caller caused them.

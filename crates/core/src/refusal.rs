@@ -121,6 +121,15 @@ pub enum Refusal {
         /// The number of the proposal.
         proposal: u64,
     },
+    /// What an approved command would change is not what it would have changed when it was proposed (A14). Nothing was executed.
+    SubjectChanged {
+        /// What changed.
+        subject: RefusalSubject,
+        /// The number of leases, or the value, when it was proposed.
+        proposed: u64,
+        /// The same now.
+        found: u64,
+    },
 }
 
 /// A holder that blocks a request, at the time of the refusal.
@@ -179,7 +188,7 @@ impl Refusal {
             Self::Token(e) => e.code(),
             Self::Implausible { .. } => "TOKEN_IMPLAUSIBLE",
             Self::NotFound(_) => "NOT_FOUND",
-            Self::Conflict(_) => "CONFLICT",
+            Self::Conflict(_) | Self::SubjectChanged { .. } => "CONFLICT",
             Self::Lost(_) => "LEASE_LOST",
             Self::NotCurrent(_) => "NOT_CURRENT",
             Self::Stale { .. } => "STALE_TOKEN",
@@ -328,6 +337,13 @@ impl fmt::Display for Refusal {
                 f,
                 "nothing happened yet: this needs a second identity; ask an approver to run leasehold approve {proposal} within 15 minutes"
             ),
+            Self::SubjectChanged { subject, proposed, found } => {
+                write!(f, "nothing was executed: {} since this was proposed", subject.changed_text())?;
+                if proposed != found && subject.has_count() {
+                    write!(f, ": {proposed} then, {found} now")?;
+                }
+                f.write_str("; look at it, then propose the command again")
+            }
         }
     }
 }

@@ -30,6 +30,31 @@ fn proposals_survive_a_failover() -> Result<(), String> {
 }
 
 #[test]
+fn a_charter_needs_the_approval_of_what_it_replaces() -> Result<(), String> {
+    approvals::a_charter_needs_the_approval_of_what_it_replaces()
+}
+
+#[test]
+fn a_handoff_of_anothers_lease_is_a_revocation() -> Result<(), String> {
+    approvals::a_handoff_of_anothers_lease_is_a_revocation()
+}
+
+#[test]
+fn a_quarantine_is_not_waived_or_shortened_alone() -> Result<(), String> {
+    approvals::a_quarantine_is_not_waived_or_shortened_alone()
+}
+
+#[test]
+fn an_approval_executes_only_what_was_named() -> Result<(), String> {
+    approvals::an_approval_executes_only_what_was_named()
+}
+
+#[test]
+fn who_may_act_alone_leaves_a_reason() -> Result<(), String> {
+    approvals::who_may_act_alone_leaves_a_reason()
+}
+
+#[test]
 fn only_what_could_be_executed_is_proposed() -> Result<(), String> {
     approvals::only_what_could_be_executed_is_proposed()
 }

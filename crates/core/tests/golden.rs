@@ -206,6 +206,9 @@ fn records() -> Vec<Record<'static>> {
     };
     let owner = Some(owner.into());
     all.push(Record::Coverage(CoverageRecord::Reported { resource, slot, target, mode, owner }));
+    all.push(Record::ActedAlone { action: "revoke", resource: "jobs/settle", reason: "the site is down" });
+    let changed = Refusal::SubjectChanged { subject: RefusalSubject::Lease, proposed: 1, found: 300 };
+    all.push(Record::WaitEnded { waiter: 5, refusal: changed });
     all
 }
 

@@ -5,7 +5,7 @@
 
 use leasehold_core::access::{
     AccessGrant, Action, ActionScope, ApprovalRules, Caller, DangerousAction, NO_LEASE_PROOF, NO_SESSION_PROOF,
-    Permission, Rights, Role,
+    Permission, Replacement, ReplacementCase, Rights, Role,
 };
 use leasehold_core::charter::{AfterRevocation, Charter};
 use leasehold_core::command::{
@@ -711,6 +711,84 @@ fn a_caller_without_restrictions_does_everything_on_everything() {
     }
 }
 
+/// An administrator where these actions need an approval.
+fn with_approvals(actions: &[DangerousAction]) -> Rights {
+    let mut approval = ApprovalRules::NONE;
+    actions.iter().for_each(|action| approval.require(*action));
+    let grants = [Role::Admin, Role::Operator, Role::Holder].map(|role| AccessGrant { role, prefix: "".into() });
+    Rights::new(1, grants.into()).with_approval(approval)
+}
+
+#[test]
+fn an_action_needs_the_approval_of_every_dangerous_action_that_it_can_replace() {
+    let mut proposed = 0;
+    for action in Action::ALL {
+        for dangerous in DangerousAction::ALL {
+            let rights = with_approvals(&[dangerous]);
+            // Who proves nothing: the lease is another's.
+            let mut fixture = Fixture::new("team/a", THEM);
+            if !fixture.prepare(*action) || *action == Action::WaiveQuarantine || *action == Action::Approve {
+                continue;
+            }
+            let (answer, _) = fixture.run(*action, false, Caller { principal: ME, rights: &rights });
+            let is_proposed = matches!(answer, Answer::Refused(Refusal::ApprovalRequired { .. }));
+            let replaces = action.replacements().iter().any(|one| one.replaces == dangerous);
+            assert_eq!(is_proposed, replaces, "{} where {} is listed: {answer:?}", action.word(), dangerous.word());
+            proposed += u32::from(is_proposed);
+        }
+    }
+    assert!(proposed > 10, "{proposed} are proposed");
+}
+
+#[test]
+fn no_command_of_another_identity_ends_a_lease_where_revocations_need_two() {
+    let rights = with_approvals(&[DangerousAction::Revoke]);
+    let mut tried = 0;
+    for (action, by_id) in Action::ALL.iter().flat_map(|action| [(action, false), (action, true)]) {
+        // Waiters of another identity are part of some commands: their own leases and sessions may end.
+        let mut fixture = Fixture::new("team/a", THEM);
+        if !fixture.prepare(*action) || *action == Action::Approve {
+            continue;
+        }
+        let Some((lease, _)) = fixture.lease.filter(|(lease, _)| fixture.grantor.owner_of_lease(*lease).is_some())
+        else {
+            continue;
+        };
+        let was_draining = *action == Action::FinishDrain;
+        fixture.run(*action, by_id, Caller { principal: ME, rights: &rights });
+        // Below the ttl of the lease, and above every drain period and grace of the commands.
+        for second in 1..50 {
+            let now = Now { instant: Instant::from_millis(second * 1_000), ..AT };
+            fixture.grantor.step(now, &Input::Tick);
+            fixture.grantor.take_output(&mut Output::default());
+        }
+        let is_held = fixture.grantor.owner_of_lease(lease) == Some(THEM);
+        assert_eq!(is_held, !was_draining, "{} by id: {by_id}", action.word());
+        tried += 1;
+    }
+    assert!(tried > 20, "{tried} commands were tried");
+}
+
+/// Which actions need the approval of which dangerous ones, from the table of replacements.
+fn two_persons() -> String {
+    let mut text = String::from(
+        "\n## Two persons\n\n\
+         Where the access file lists a dangerous action, another action that can have its effect needs the same approval of a second \
+         identity.\n\n| action | needs an approval where this is listed | because |\n|---|---|---|\n",
+    );
+    for action in Action::ALL {
+        for Replacement { replaces, case, reason } in action.replacements() {
+            let when = match case {
+                ReplacementCase::Always => "",
+                ReplacementCase::LeaseOfAnother => " of a lease that the caller does not prove to hold",
+            };
+            let reason = if reason.is_empty() { "it is this action" } else { reason };
+            text.push_str(&format!("| `{}`{when} | `{}` | {reason} |\n", action.word(), replaces.word()));
+        }
+    }
+    text
+}
+
 /// The page of the matrix, from the table of permissions.
 fn page() -> String {
     let mut text = String::from(
@@ -744,6 +822,7 @@ fn page() -> String {
         });
         text.push_str(&format!("| `{}` | {scope} |{}\n", action.word(), cells.concat()));
     }
+    text.push_str(&two_persons());
     text.push_str(
         "\n## What a caller learns\n\n\
          A holder with the only grant `team/a`, and an action on a lease:\n\n\

@@ -9,7 +9,14 @@ use leasehold_core::name::NameError;
 use crate::FenceRefusal;
 
 /// The message of a conflict: the mark is not that of the fence which reads it.
-#[cfg(any(feature = "etcd", feature = "file", feature = "nats", feature = "objects", feature = "redis"))]
+#[cfg(any(
+    feature = "dynamodb",
+    feature = "etcd",
+    feature = "file",
+    feature = "nats",
+    feature = "objects",
+    feature = "redis"
+))]
 pub(crate) const OTHER_FENCE: &str = "the mark belongs to another resource or slot; pass the resource and slot for which it was armed, or another target";
 
 /// Why nothing was claimed or written. Each variant has a stable code, and its text ends with the next step.
@@ -126,10 +133,24 @@ impl fmt::Display for Error {
                 )
             }
             Self::Storage(error) => {
+                let error = with_causes(&**error);
                 write!(f, "the target failed: {error}; read the target to see if the write was applied, then retry")
             }
         }
     }
+}
+
+/// The text of an error and of its causes. Some errors repeat their cause, and some name it only there.
+pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let (mut text, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 impl std::error::Error for Error {

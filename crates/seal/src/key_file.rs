@@ -1,4 +1,4 @@
-//! The two JSON files: a private key, and a set of public keys. Both have a version and refuse unknown fields.
+//! The JSON files: a private key, a set of public keys, and a stamp key. All have a version and refuse unknown fields.
 
 use crate::base64url;
 use crate::error::SealKeyError;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 use zeroize::{Zeroize, Zeroizing};
 
-/// The version of both formats.
+/// The version of all formats.
 const VERSION: u32 = 1;
 
 /// What a private key file holds.
@@ -55,6 +55,35 @@ struct SetJson {
     keys: Vec<PublicJson>,
 }
 
+/// What the file of a stamp key holds.
+pub struct StampFile {
+    pub id: Kid,
+    pub target: String,
+    pub prefix: String,
+    pub created_ms: u64,
+    pub active_ms: u64,
+    /// 64 hexadecimal digits.
+    pub key: Zeroizing<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StampJson {
+    version: u32,
+    id: String,
+    target: String,
+    prefix: String,
+    created_ms: u64,
+    active_ms: u64,
+    key: String,
+}
+
+impl Drop for StampJson {
+    fn drop(&mut self) {
+        self.key.zeroize();
+    }
+}
+
 /// Reads a private key file. The caller compares `kid` with the id of the key.
 pub fn read_private(text: &str) -> Result<PrivateFile, SealKeyError> {
     let file: PrivateJson = parse(text)?;
@@ -73,9 +102,34 @@ pub fn write_private(file: &PrivateFile) -> Result<Zeroizing<String>, SealKeyErr
         end_ms: file.end_ms,
         private: base64url::encode(file.seed.as_slice()),
     };
+    private_text(&json)
+}
+
+/// Reads the file of a stamp key. The caller compares `id` with the id of the key.
+pub fn read_stamp(text: &str) -> Result<StampFile, SealKeyError> {
+    let mut file: StampJson = parse(text)?;
+    let (id, key) = (parse_kid(&file.id)?, Zeroizing::new(std::mem::take(&mut file.key)));
+    let (target, prefix) = (std::mem::take(&mut file.target), std::mem::take(&mut file.prefix));
+    Ok(StampFile { id, target, prefix, created_ms: file.created_ms, active_ms: file.active_ms, key })
+}
+
+pub fn write_stamp(file: &StampFile) -> Result<Zeroizing<String>, SealKeyError> {
+    private_text(&StampJson {
+        version: VERSION,
+        id: file.id.to_string(),
+        target: file.target.clone(),
+        prefix: file.prefix.clone(),
+        created_ms: file.created_ms,
+        active_ms: file.active_ms,
+        key: file.key.to_string(),
+    })
+}
+
+/// A private file as text, which is wiped when it is dropped.
+fn private_text(json: &impl Serialize) -> Result<Zeroizing<String>, SealKeyError> {
     // Reserved at once, so that growing leaves no copy behind.
-    let mut text = Zeroizing::new(Vec::with_capacity(1024));
-    serde_json::to_writer_pretty(&mut *text, &json).map_err(|error| json_error(&error))?;
+    let mut text = Zeroizing::new(Vec::with_capacity(4096));
+    serde_json::to_writer_pretty(&mut *text, json).map_err(|error| json_error(&error))?;
     text.push(b'\n');
     let text = std::str::from_utf8(&text).map_err(|_| SealKeyError::Provider)?;
     Ok(Zeroizing::new(text.to_owned()))

@@ -48,6 +48,7 @@ mod private_key;
 mod public_key;
 mod sealed_token;
 mod signature;
+mod stamp_key;
 
 pub use domain::Domain;
 pub use error::{SealError, SealKeyError};
@@ -58,6 +59,7 @@ pub use private_key::SealKey;
 pub use public_key::PublicSealKey;
 pub use sealed_token::{SealedToken, verify, verify_at};
 pub use signature::Seal;
+pub use stamp_key::{StampKey, TargetStampKey};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -13,6 +13,7 @@ use leasehold_wire::TokenIssuer;
 use tokio::sync::watch;
 
 use crate::api::{self, Api};
+use crate::cluster_keys::ClusterKeys;
 use crate::driver::StopReason;
 use crate::journal::etcd::{EtcdLocation, LeaderHandle, Standby, StandbyObserver};
 use crate::journal::{EtcdOpenError, Journal, JournalError, OpenError};
@@ -43,6 +44,8 @@ pub async fn serve(
 ) -> Result<StopReason, ServerError> {
     let mut shutdown = pin!(shutdown);
     let keys = Arc::new(config.keys.load().map_err(ServerError::Keys)?);
+    let own = ClusterKeys::new(&config.keys, keys.clone(), config.sealer.clone());
+    let location = &location.clone().with_shared_keys(Arc::new(own));
     let mut standby = location.stand_by().await.map_err(ServerError::Journal)?;
     let etcd = Arc::new(location.status_reader().map_err(ServerError::Journal)?);
     let status = |role| ServerStatus::in_cluster(location.address().to_owned(), role, etcd.clone());
@@ -53,7 +56,10 @@ pub async fn serve(
             StandbyOutcome::NotElected => {}
             StandbyOutcome::Leads(mut server, leader) => {
                 observe_role(ServerRole::Leader, Some(&server));
-                let reason = server.decide_until(shutdown.as_mut()).await;
+                let reason = tokio::select! {
+                    reason = server.decide_until(shutdown.as_mut()) => reason,
+                    () = leader.record_keys() => unreachable!("keys are recorded as long as the server leads"),
+                };
                 if let StopReason::Failed(JournalError::RolledBack { .. }) = &reason {
                     // No other server may lead, so there is no successor.
                     leader.abandon().await;

@@ -8,7 +8,7 @@ use leasehold_core::access::{NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_OWNER};
 use leasehold_core::command::{
     Answer, Command, Input, LeaseRef, LeaseSelector, Proof, ProvenTokens, Renew, Reply, Request,
 };
-use leasehold_core::grantor::{Denial, Grantor, Output, RollbackEvidence, hide_names};
+use leasehold_core::grantor::{ActAlone, Denial, Grantor, Output, RollbackEvidence, hide_names};
 use leasehold_core::ids::SessionId;
 use leasehold_core::limits::{OFFER_BYTES, STEP_BYTES, TURN_EVERY, TURN_NORMAL};
 use leasehold_core::refusal::Refusal;
@@ -24,8 +24,11 @@ use crate::journal::file::SEGMENT_BYTES;
 use crate::journal::{AppendOutcome, BATCH_BYTES, DiskSpace, Journal, JournalError, WriterStatus};
 use crate::metrics::{DenialReason, Metrics};
 use crate::pending_replies::PendingReplies;
-use crate::request::{Outgoing, QueuedRequest, RaisedToken, RenewalBatch, ReplyTo, RequestPayload, SeenToken};
+use crate::request::{
+    Outgoing, QueuedRequest, RaisedToken, RenewalBatch, ReplyTo, ReplyTokens, RequestPayload, SeenToken, StampTargets,
+};
 use crate::request_queue::{QueryReply, RequestQueue, TurnInputs};
+use crate::sealing::TokenSealer;
 use crate::snapshotter::SnapshotHandle;
 use crate::watch::Watchers;
 
@@ -41,6 +44,8 @@ pub struct Driver<J> {
     access: Arc<AccessControl>,
     /// The access rules of this turn.
     rules: Arc<AccessRules>,
+    /// Whether replies need the targets of leases.
+    sealer: Arc<TokenSealer>,
     denials: Arc<DenialLog>,
     unproven_tokens: DenialLog,
     repeated_reports: DenialLog,
@@ -77,6 +82,7 @@ impl<J: Journal> Driver<J> {
             snapshots: api.snapshots.clone(),
             access: api.access.clone(),
             rules: api.access.rules(),
+            sealer: api.sealer.clone(),
             denials: api.denials.clone(),
             unproven_tokens: DenialLog::default(),
             repeated_reports: DenialLog::default(),
@@ -221,13 +227,14 @@ impl<J: Journal> Driver<J> {
     }
 
     fn step_request(&mut self, now: Now, queued: QueuedRequest) {
-        let QueuedRequest { request, body, caller, to, caller_state, identity, arrived, .. } = queued;
+        let QueuedRequest { request, body, caller, to, caller_state, identity, alone, arrived, .. } = queued;
         let before = self.grantor.rollback_evidence();
         let tag = self.pending.register(to, &request, body, identity.clone(), arrived);
         if caller_state.is_some_and(|state| !state.register(tag)) {
             return self.pending.discard(tag);
         }
-        let request = Request { tag, caller: self.rules.caller(&identity), origin: identity.origin(), ..request };
+        let (caller_rights, origin) = (self.rules.caller(&identity), identity.origin());
+        let request = Request { tag, caller: caller_rights, origin, alone: alone.as_deref(), ..request };
         let body = self.pending.body(tag).expect("just registered");
         let refused = match body {
             RequestPayload::Open(open, secret) => {
@@ -358,6 +365,24 @@ impl<J: Journal> Driver<J> {
         }
     }
 
+    /// Reports dangerous commands of this turn that one identity executed alone (A14): the audit log has the same.
+    fn report_acts_alone(&mut self) {
+        for ActAlone { tag, action, resource, reason } in self.output.acts_alone.drain(..) {
+            self.metrics.acted_alone(action);
+            let Some(identity) = self.pending.identity(tag) else { continue };
+            tracing::warn!(
+                act = action.word(),
+                principal = &*identity.principal,
+                via = identity.via.word(),
+                credential = &*identity.credential,
+                peer = identity.peer_text(),
+                resource = &*resource,
+                reason = &*reason,
+                "ACTED_ALONE: one identity executed a command that needs two; find out whether the reason holds"
+            );
+        }
+    }
+
     fn reply(&mut self) {
         // All replies of this turn depend on the last batch, whether this turn made it or not (E1).
         let position = self.journal.next() - 1;
@@ -365,6 +390,8 @@ impl<J: Journal> Driver<J> {
         self.metrics.set_position(position);
         self.metrics.rejections().replies(&self.output.replies, |slot| self.pending.is_renewal(slot));
         self.report_denials();
+        self.report_acts_alone();
+        let stamps = self.sealer.stamps();
         for mut reply in self.output.replies.drain(..) {
             if let Answer::Refused(Refusal::Exhausted { limit, .. }) = &reply.answer
                 && limit.is_of_identity()
@@ -388,12 +415,10 @@ impl<J: Journal> Driver<J> {
             {
                 body.set_holder(holder);
             }
-            if let Answer::Current(current) = &reply.answer
-                && let Some(raised) = self.pending.raised_lease(reply.tag, current.number)
-                && let Some((resource, token)) = self.grantor.token_of(raised, current.number)
-            {
-                let raised = RaisedToken { token, resource: resource.into() };
-                self.pending.set_raised(reply.tag, raised);
+            let raised = raised_token(&self.grantor, &self.pending, &reply);
+            let stamp_targets = if stamps { stamp_targets(&self.grantor, &self.pending, &reply) } else { Vec::new() };
+            if raised.is_some() || !stamp_targets.is_empty() {
+                self.pending.set_tokens(reply.tag, ReplyTokens { raised, stamp_targets });
             }
             self.pending.deliver(reply);
         }
@@ -406,6 +431,33 @@ impl<J: Journal> Driver<J> {
         self.pending.wake_connections();
         self.query_replies.drain(..).for_each(|reply| reply(position));
     }
+}
+
+/// The new token of a lease whose token a request raised.
+fn raised_token(grantor: &Grantor, pending: &PendingReplies, reply: &Reply) -> Option<RaisedToken> {
+    let Answer::Current(current) = &reply.answer else { return None };
+    let raised = pending.raised_lease(reply.tag, current.number)?;
+    let (resource, token) = grantor.token_of(raised, current.number)?;
+    Some(RaisedToken { token, resource: resource.into() })
+}
+
+/// The leases of a grant or a renewal whose charters declare targets. Only the holder receives such a reply.
+fn stamp_targets(grantor: &Grantor, pending: &PendingReplies, reply: &Reply) -> Vec<StampTargets> {
+    let leases: Vec<(LeaseSelector<'_>, Number)> = match &reply.answer {
+        Answer::Granted(grant) => vec![(LeaseSelector::Id(grant.lease), grant.number)],
+        Answer::GrantedAll(all) => all.iter().map(|grant| (LeaseSelector::Id(grant.lease), grant.number)).collect(),
+        Answer::Current(current) => {
+            pending.renewed_lease(reply.tag).map(|lease| (lease, current.number)).into_iter().collect()
+        }
+        _ => return Vec::new(),
+    };
+    let of_lease = |(lease, number): (LeaseSelector<'_>, Number)| {
+        let (resource, token) = grantor.token_of(lease, number)?;
+        let targets: Vec<Box<str>> =
+            grantor.charter_of(resource)?.1.targets.iter().map(|target| target.name.as_str().into()).collect();
+        (!targets.is_empty()).then(|| StampTargets { token, resource: resource.into(), targets })
+    };
+    leases.into_iter().filter_map(of_lease).collect()
 }
 
 /// Why a reply refuses a request on a subject that the caller does not own, or does not prove to own.

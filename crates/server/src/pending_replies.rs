@@ -19,7 +19,7 @@ use leasehold_wire::{Code, RenewBatchReply, v1};
 use crate::cancellation::{CancellationSink, UndeliveredGrant};
 use crate::identity::Identity;
 use crate::request::{
-    DurableReply, Outbox, Outgoing, RaisedToken, RenewalBatch, ReplyTo, RequestPayload, RequestTiming,
+    DurableReply, Outbox, Outgoing, RenewalBatch, ReplyTo, ReplyTokens, RequestPayload, RequestTiming,
 };
 
 /// Below this number of sessions, entries of closed connections are not swept.
@@ -55,8 +55,8 @@ struct PendingReply {
     id: Option<(SessionId, u64)>,
     timing: RequestTiming,
     identity: Arc<Identity>,
-    /// The new token of the lease, if the request raised it.
-    raised: Option<Box<RaisedToken>>,
+    /// Tokens that the answer does not contain.
+    tokens: Option<Box<ReplyTokens>>,
 }
 
 /// A batch of renewals, whose replies arrive one after the other and are sent together.
@@ -96,7 +96,7 @@ impl PendingReplies {
     ) -> u64 {
         let id = request.id.map(|id| (id.session, id.sequence));
         let timing = RequestTiming::since(arrived);
-        self.insert(Pending::Request(PendingReply { to, body, id, timing, identity, raised: None }))
+        self.insert(Pending::Request(PendingReply { to, body, id, timing, identity, tokens: None }))
     }
 
     /// Registers a batch of renewals and returns its slot, which the core echoes in each of the replies.
@@ -128,10 +128,15 @@ impl PendingReplies {
         self.body(slot)?.raised_lease(number)
     }
 
-    /// Sets the new token of the lease that the request in a slot renewed.
-    pub fn set_raised(&mut self, slot: u64, raised: RaisedToken) {
+    /// The lease that the request in a slot renews or whose token it raises.
+    pub fn renewed_lease(&self, slot: u64) -> Option<LeaseSelector<'_>> {
+        self.body(slot)?.renewed_lease()
+    }
+
+    /// Sets the tokens that the answer to the request in a slot does not contain.
+    pub fn set_tokens(&mut self, slot: u64, tokens: ReplyTokens) {
         if let Some(Some(Pending::Request(request))) = self.slots.get_mut(slot as usize) {
-            request.raised = Some(Box::new(raised));
+            request.tokens = Some(Box::new(tokens));
         }
     }
 
@@ -249,7 +254,7 @@ impl PendingReplies {
         {
             let answer = Answer::Refused(Refusal::Conflict(RefusalSubject::Request));
             let position = self.position;
-            let reply = DurableReply { answer, body, identity, position, timing, raised: None, undelivered: None };
+            let reply = DurableReply { answer, body, identity, position, timing, tokens: None, undelivered: None };
             outbox.push(Outgoing::Answer(number, reply), self.position);
             self.mark_dirty(outbox);
         }
@@ -258,19 +263,19 @@ impl PendingReplies {
     /// Sends a reply. Returns the request if its final reply is still to come.
     fn deliver_to(&mut self, request: PendingReply, answer: Answer, is_interim: bool) -> Option<PendingReply> {
         let position = self.position;
-        let PendingReply { to, body, id, mut timing, identity, raised } = request;
+        let PendingReply { to, body, id, mut timing, identity, tokens } = request;
         if is_interim {
             timing.waiting_since.get_or_insert_with(Instant::now);
         }
         match to {
             // A unary caller receives the end of a wait, not its beginning.
             ReplyTo::Caller(caller) if is_interim => {
-                Some(PendingReply { to: ReplyTo::Caller(caller), body, id, timing, identity, raised })
+                Some(PendingReply { to: ReplyTo::Caller(caller), body, id, timing, identity, tokens })
             }
             ReplyTo::Caller(caller) => {
                 // With a request id the caller can retry, so its grant is not released.
                 let undelivered = if id.is_none() { UndeliveredGrant::of(&answer, &self.cancellations) } else { None };
-                let _ = caller.send(DurableReply { answer, body, identity, position, timing, raised, undelivered });
+                let _ = caller.send(DurableReply { answer, body, identity, position, timing, tokens, undelivered });
                 None
             }
             ReplyTo::Stream(outbox, number) => {
@@ -286,12 +291,12 @@ impl PendingReplies {
                     identity: identity.clone(),
                     position,
                     timing,
-                    raised,
+                    tokens,
                     undelivered: None,
                 };
                 outbox.push(Outgoing::Answer(number, reply), position);
                 let to = ReplyTo::Stream(outbox, number);
-                is_interim.then_some(PendingReply { to, body, id, timing, identity, raised: None })
+                is_interim.then_some(PendingReply { to, body, id, timing, identity, tokens: None })
             }
         }
     }

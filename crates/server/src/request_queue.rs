@@ -1,30 +1,42 @@
 //! Requests, renewals and queries that wait for the next turn.
 //!
-//! Each kind has a lane of its own with its own limit, so that a flood of new requests does not delay renewals (N1).
+//! Each kind has a lane of its own with its own limit, so that a flood of new requests does not delay renewals (N1). In each lane an
+//! identity has a share, and requests and queries are taken from the identities in turn (A12).
 
+mod fair_lane;
+mod identity_shares;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use leasehold_core::command::LeaseRef;
 use leasehold_core::grantor::Grantor;
 use leasehold_core::ids::SessionId;
 use leasehold_wire::v1;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use self::fair_lane::FairLane;
+use self::identity_shares::IdentityShares;
 use crate::cancellation::{CancellationSink, Cancellations};
+use crate::identity::Identity;
 use crate::request::{QueuedRequest, RenewalBatch};
 
-/// Requests that one turn takes; the rest waits for the next turn. Renewals are not counted.
+/// Weight of the requests that one turn takes; the rest waits for the next turn. Renewals are not counted.
 pub const TURN_REQUESTS: usize = 4_096;
+/// Queries that one turn takes. It may answer fewer; the rest is first in the next turn.
+pub const TURN_QUERIES: usize = 256;
 /// Weight of all requests that may wait. Beyond it unary callers must retry, and streams are not read until there is capacity.
 pub const MAX_REQUESTS: usize = 1 << 17;
 /// Renewals that may wait. Beyond it streams that renew are not read, and unary renewals must retry.
 pub const MAX_RENEWALS: usize = 1 << 20;
+/// The part of [`MAX_REQUESTS`] that one identity may use, with access rules.
+pub const IDENTITY_REQUESTS: usize = MAX_REQUESTS / 8;
+/// The part of [`MAX_RENEWALS`] that one identity may use, with access rules.
+pub const IDENTITY_RENEWALS: usize = MAX_RENEWALS / 4;
 
 /// A read of the state. It runs in a turn; the returned closure runs once the result may be sent (E1).
 pub type StateRead = Box<dyn FnOnce(&Grantor) -> QueryReply + Send>;
@@ -39,7 +51,7 @@ pub struct TurnInputs {
     pub renewals: Vec<RenewalBatch>,
     /// Unary renewals, which bypass the other requests.
     pub priority: Vec<QueuedRequest>,
-    /// The other requests, at most [`TURN_REQUESTS`].
+    /// The other requests, of a weight of about [`TURN_REQUESTS`].
     pub requests: VecDeque<QueuedRequest>,
     /// Queries of the state.
     pub queries: VecDeque<StateRead>,
@@ -62,14 +74,40 @@ impl TurnInputs {
     }
 }
 
+/// What waits, by kind.
+#[derive(Default)]
+struct Lanes {
+    renewals: Vec<RenewalBatch>,
+    priority: Vec<QueuedRequest>,
+    /// The parts of identities in both.
+    renewal_shares: Vec<OwnedSemaphorePermit>,
+    requests: FairLane<QueuedRequest>,
+    queries: FairLane<StateRead>,
+    cancellations: Cancellations,
+    stopping: bool,
+}
+
+impl Lanes {
+    fn is_empty(&self) -> bool {
+        self.renewals.is_empty()
+            && self.priority.is_empty()
+            && self.requests.is_empty()
+            && self.queries.is_empty()
+            && self.cancellations.is_empty()
+    }
+}
+
 /// The queue between the API and the driver: many producers, one consumer.
 pub struct RequestQueue {
-    lanes: Mutex<TurnInputs>,
+    lanes: Mutex<Lanes>,
     arrived: Condvar,
     /// Capacity left for requests.
     request_permits: Semaphore,
     /// Capacity left for renewals.
     renewal_permits: Semaphore,
+    /// What each identity may have in the lanes of requests and queries, and of renewals.
+    request_shares: IdentityShares,
+    renewal_shares: IdentityShares,
     /// Whether the driver sleeps; a producer signals only then.
     driver_sleeps: AtomicBool,
     /// Why the driver takes no further turn.
@@ -83,6 +121,8 @@ impl Default for RequestQueue {
             arrived: Condvar::new(),
             request_permits: Semaphore::new(MAX_REQUESTS),
             renewal_permits: Semaphore::new(MAX_RENEWALS),
+            request_shares: IdentityShares::new(IDENTITY_REQUESTS),
+            renewal_shares: IdentityShares::new(IDENTITY_RENEWALS),
             driver_sleeps: AtomicBool::new(false),
             close_reason: OnceLock::new(),
         }
@@ -94,6 +134,8 @@ impl Default for RequestQueue {
 pub enum SubmitError {
     /// The queue is full: retry later.
     Full,
+    /// The share of the caller's identity is used up: retry later, or send fewer requests at once.
+    IdentityFull,
     /// The server is shutting down.
     Stopping,
 }
@@ -102,37 +144,61 @@ impl RequestQueue {
     /// Queues a request, or fails if the queue is full.
     pub fn submit(&self, request: QueuedRequest) -> Result<(), SubmitError> {
         if request.is_renewal() {
-            try_reserve(&self.renewal_permits, request.renewal_weight())?;
-            return self.push(|lanes| lanes.priority.push(request));
+            let weight = request.renewal_weight();
+            let share = try_reserve_share(self.renewal_shares.of(&request.identity), weight)?;
+            try_reserve(&self.renewal_permits, weight)?;
+            return self.push(|lanes| {
+                lanes.priority.push(request);
+                lanes.renewal_shares.extend(share);
+            });
         }
+        let share = try_reserve_share(self.request_shares.of(&request.identity), request.weight())?;
         try_reserve(&self.request_permits, request.weight())?;
-        self.push(|lanes| lanes.requests.push_back(request))
+        let identity = request.identity.clone();
+        self.push(|lanes| lanes.requests.push(&identity.principal, request, share))
     }
 
-    /// Queues the requests of one batch; waits for capacity.
+    /// Queues the requests of one batch, which have one identity; waits for capacity.
     pub async fn submit_all(&self, requests: Vec<QueuedRequest>) -> Result<(), SubmitError> {
+        let Some(identity) = requests.first().map(|request| request.identity.clone()) else { return Ok(()) };
         let (priority, requests): (Vec<_>, Vec<_>) = requests.into_iter().partition(QueuedRequest::is_renewal);
         if !priority.is_empty() {
             let weight = priority.iter().map(QueuedRequest::renewal_weight).fold(0, u32::saturating_add);
+            let share = reserve_share(self.renewal_shares.of(&identity), weight.min(IDENTITY_RENEWALS as u32)).await?;
             reserve(&self.renewal_permits, weight.min(MAX_RENEWALS as u32)).await?;
-            self.push(|lanes| lanes.priority.extend(priority))?;
+            self.push(|lanes| {
+                lanes.priority.extend(priority);
+                lanes.renewal_shares.extend(share);
+            })?;
         }
         let weight = requests.iter().map(QueuedRequest::weight).fold(0, u32::saturating_add);
+        let mut share = reserve_share(self.request_shares.of(&identity), weight.min(IDENTITY_REQUESTS as u32)).await?;
         reserve(&self.request_permits, weight.min(MAX_REQUESTS as u32)).await?;
-        self.push(|lanes| lanes.requests.extend(requests))
+        self.push(|lanes| {
+            for request in requests {
+                let part = share.as_mut().and_then(|share| share.split(request.weight() as usize));
+                lanes.requests.push(&identity.principal, request, part);
+            }
+        })
     }
 
     /// Queues a batch of renewals; waits for capacity. Renewals are never rejected.
     pub async fn renew(&self, renewals: RenewalBatch) -> Result<(), SubmitError> {
         let count = renewals.leases.len().min(MAX_RENEWALS) as u32;
+        let share =
+            reserve_share(self.renewal_shares.of(&renewals.identity), count.min(IDENTITY_RENEWALS as u32)).await?;
         reserve(&self.renewal_permits, count).await?;
-        self.push(|lanes| lanes.renewals.push(renewals))
+        self.push(|lanes| {
+            lanes.renewals.push(renewals);
+            lanes.renewal_shares.extend(share);
+        })
     }
 
-    /// Queues a query of the state, or fails if the queue is full.
-    pub fn query(&self, query: StateRead) -> Result<(), SubmitError> {
+    /// Queues a query of an identity, or fails if the queue is full.
+    pub fn query(&self, identity: &Identity, query: StateRead) -> Result<(), SubmitError> {
+        let share = try_reserve_share(self.request_shares.of(identity), 1)?;
         try_reserve(&self.request_permits, 1)?;
-        self.push(|lanes| lanes.queries.push_back(query))
+        self.push(|lanes| lanes.queries.push(&identity.principal, query, share))
     }
 
     /// Accepts no further input. Queued requests are still executed, then the driver stops.
@@ -165,7 +231,15 @@ impl RequestQueue {
         // Only the first reason counts.
         let _ = self.close_reason.set(reason.clone());
         self.stop();
-        std::mem::replace(&mut *self.lanes(), TurnInputs { stopping: true, ..TurnInputs::default() })
+        let mut lanes = std::mem::replace(&mut *self.lanes(), Lanes { stopping: true, ..Lanes::default() });
+        TurnInputs {
+            renewals: lanes.renewals,
+            priority: lanes.priority,
+            requests: std::iter::from_fn(|| lanes.requests.pop()).collect(),
+            queries: std::iter::from_fn(|| lanes.queries.pop()).collect(),
+            cancellations: lanes.cancellations,
+            stopping: true,
+        }
     }
 
     /// Blocks until there is input, at most for `timeout`.
@@ -186,25 +260,31 @@ impl RequestQueue {
         std::mem::swap(&mut lanes.renewals, &mut into.renewals);
         std::mem::swap(&mut lanes.priority, &mut into.priority);
         into.cancellations.append(&mut lanes.cancellations);
-        let before = into.queries.len();
-        into.queries.append(&mut lanes.queries);
-        let mut weight = into.queries.len() - before;
-        let count = TURN_REQUESTS.saturating_sub(into.requests.len()).min(lanes.requests.len());
-        if into.requests.is_empty() && count == lanes.requests.len() {
-            std::mem::swap(&mut lanes.requests, &mut into.requests);
-        } else {
-            into.requests.extend(lanes.requests.drain(..count));
+        lanes.renewal_shares.clear();
+        let mut returned = 0;
+        while into.queries.len() < TURN_QUERIES
+            && let Some(query) = lanes.queries.pop()
+        {
+            into.queries.push_back(query);
+            returned += 1;
+        }
+        let mut weight = into.requests.iter().map(|request| request.weight() as usize).sum::<usize>();
+        while weight < TURN_REQUESTS
+            && let Some(request) = lanes.requests.pop()
+        {
+            weight += request.weight() as usize;
+            returned += request.weight() as usize;
+            into.requests.push_back(request);
         }
         into.stopping = lanes.stopping && lanes.is_empty();
         drop(lanes);
-        weight += into.requests.iter().rev().take(count).map(|request| request.weight() as usize).sum::<usize>();
-        self.request_permits.add_permits(weight.min(MAX_REQUESTS));
+        self.request_permits.add_permits(returned.min(MAX_REQUESTS));
         let renewals = into.renewals.iter().map(|renewals| renewals.leases.len().min(MAX_RENEWALS)).sum::<usize>();
         let priority = into.priority.iter().map(|request| request.renewal_weight() as usize).sum::<usize>();
         self.renewal_permits.add_permits(renewals + priority);
     }
 
-    fn push(&self, push: impl FnOnce(&mut TurnInputs)) -> Result<(), SubmitError> {
+    fn push(&self, push: impl FnOnce(&mut Lanes)) -> Result<(), SubmitError> {
         let mut lanes = self.lanes();
         if lanes.stopping {
             return Err(SubmitError::Stopping);
@@ -214,12 +294,12 @@ impl RequestQueue {
         Ok(())
     }
 
-    fn lanes(&self) -> MutexGuard<'_, TurnInputs> {
+    fn lanes(&self) -> MutexGuard<'_, Lanes> {
         // A thread that panicked while it held the lock left the lanes consistent: every change is one push.
         self.lanes.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn wake(&self, lanes: MutexGuard<'_, TurnInputs>) {
+    fn wake(&self, lanes: MutexGuard<'_, Lanes>) {
         let sleeps = self.driver_sleeps.load(Ordering::Relaxed);
         drop(lanes);
         if sleeps {
@@ -254,4 +334,20 @@ fn try_reserve(permits: &Semaphore, weight: u32) -> Result<(), SubmitError> {
 async fn reserve(permits: &Semaphore, weight: u32) -> Result<(), SubmitError> {
     permits.acquire_many(weight).await.map_err(|_| SubmitError::Stopping)?.forget();
     Ok(())
+}
+
+/// A part of the share of an identity, or fails if it is used up.
+fn try_reserve_share(share: Option<Arc<Semaphore>>, weight: u32) -> Result<Option<OwnedSemaphorePermit>, SubmitError> {
+    share.map(|share| share.try_acquire_many_owned(weight)).transpose().map_err(|_| SubmitError::IdentityFull)
+}
+
+/// A part of the share of an identity; waits for it.
+async fn reserve_share(
+    share: Option<Arc<Semaphore>>,
+    weight: u32,
+) -> Result<Option<OwnedSemaphorePermit>, SubmitError> {
+    match share {
+        Some(share) => share.acquire_many_owned(weight).await.map(Some).map_err(|_| SubmitError::Stopping),
+        None => Ok(None),
+    }
 }

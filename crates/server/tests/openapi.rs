@@ -3,12 +3,17 @@
 mod http_client;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
-use http_client::{free_port_config, http, raw};
+use http_client::{free_port_config, http, http_with, raw};
+use leasehold_server::access::{AccessControl, AccessFile};
 use leasehold_server::api::{document, served};
+use leasehold_server::bearer::{BearerSettings, BearerVerifier};
 use leasehold_server::journal::memory::Memory;
-use leasehold_server::server::start;
+use leasehold_server::server::{ServerConfig, start};
 use serde_json::{Map, Value};
 
 fn openapi() -> Value {
@@ -236,6 +241,50 @@ async fn a_running_server_accepts_every_example_and_responds_as_documented() {
         }
     }
     assert!(succeeded.len() > 20, "only these succeeded: {succeeded:?}");
+    server.stop().await;
+}
+
+#[test]
+fn every_operation_names_how_callers_prove_who_they_are_and_documents_401_and_403() {
+    let document = openapi();
+    let schemes = object(&document["components"]["securitySchemes"]);
+    assert_eq!(schemes["clientCertificate"]["type"], "mutualTLS");
+    assert_eq!(
+        (&schemes["bearerToken"]["type"], &schemes["bearerToken"]["scheme"]),
+        (&"http".into(), &"bearer".into())
+    );
+    let required = document["security"].as_array().expect("security is an array");
+    let named: BTreeSet<_> = required.iter().flat_map(|one| object(one).keys()).collect();
+    assert_eq!(named, schemes.keys().collect(), "every scheme is required somewhere, and no other");
+    for (method, path, operation) in operations(&document) {
+        assert!(operation.get("security").is_none(), "{method} {path} has the security of the document");
+        for (status, code) in [("401", "UNAUTHENTICATED"), ("403", "PERMISSION_DENIED")] {
+            let text = &operation["responses"][status]["description"];
+            assert!(text.as_str().is_some_and(|text| text.contains(code)), "{method} {path}: {status} {text}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unknown_caller_gets_401_and_one_without_rights_403_on_documented_operations() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("bearers.toml");
+    std::fs::write(&path, "").expect("the file is writable");
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("the mode is set");
+    let bearers = BearerVerifier::load(BearerSettings { bearers: Some(path), jwt: Vec::new() }).expect("no tokens");
+    let rules = "[[grant]]\nprincipal = \"uid:1\"\nrole = \"admin\"\nprefix = \"\"\n";
+    let access = Arc::new(AccessControl::new(&AccessFile::parse(rules).expect("a valid file")));
+    let config = ServerConfig { access, bearers: Some(bearers), ..free_port_config() };
+    let server = start(Memory::default(), config).await.expect("a server starts on a free port");
+    for (header, status, code) in [
+        ("", 403, "PERMISSION_DENIED"),
+        ("authorization: Bearer lhb1_unknown\r\n", 401, "UNAUTHENTICATED"),
+        ("authorization: Basic eDp5\r\n", 401, "UNAUTHENTICATED"),
+    ] {
+        let (found, body) = http_with(server.address, "GET", "/v1/leases", header, "").await;
+        let problem: Value = serde_json::from_str(&body).expect("a problem is JSON");
+        assert_eq!((found, &problem["code"]), (status, &code.into()), "{body}");
+    }
     server.stop().await;
 }
 

@@ -6,6 +6,8 @@ use leasehold_core::command::RequestId;
 use leasehold_core::ids::SessionId;
 use leasehold_core::limits::REQUESTS_PER_SESSION;
 
+/// Why a dangerous command is executed without the approval of a second identity, percent-encoded where it is not plain ASCII.
+pub const ALONE: &str = "leasehold-alone";
 /// Idempotency key `<session>:<sequence>`, in HTTP headers and gRPC metadata.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Secret of the lease, in hexadecimal.

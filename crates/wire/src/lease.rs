@@ -249,7 +249,7 @@ impl From<&Handoff<'_>> for v1::Handoff {
     }
 }
 
-/// Encodes a grant with the text of its token. The caller adds the secret.
+/// Encodes a grant with the text of its token. The caller adds the secret and the stamps.
 pub fn encode_grant(from: &Grant, issuer: &TokenIssuer, resource: &str, holder: &str) -> v1::Grant {
     let token = Token {
         cluster: issuer.cluster,
@@ -278,6 +278,7 @@ pub fn encode_grant(from: &Grant, issuer: &TokenIssuer, resource: &str, holder: 
         rotates: from.rotates,
         secret: Vec::new(),
         secret_required: false,
+        stamped_tokens: Vec::new(),
     }
 }
 
@@ -306,6 +307,7 @@ pub fn encode_current(from: &CurrentLease) -> v1::CurrentLease {
         overlaps_ms: from.overlaps_ms,
         token: String::new(),
         secret: Vec::new(),
+        stamped_tokens: Vec::new(),
     }
 }
 
@@ -330,6 +332,13 @@ impl fmt::Debug for v1::Grant {
             .field("slot", &self.slot)
             .field("remaining_ms", &self.remaining_ms)
             .finish_non_exhaustive()
+    }
+}
+
+/// Omits the text of the token.
+impl fmt::Debug for v1::StampedToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StampedToken").field("target", &self.target).finish_non_exhaustive()
     }
 }
 

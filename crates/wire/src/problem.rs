@@ -57,7 +57,9 @@ pub fn problem(refusal: &Refusal) -> v1::Problem {
         Refusal::Name(error) => name_problem(base, error),
         Refusal::Token(error) => token_problem(base, error),
         Refusal::Implausible { presented: shown } => v1::Problem { presented: Some(shown.get()), ..base },
-        Refusal::NotFound(what) | Refusal::Conflict(what) => v1::Problem { subject: what.word().into(), ..base },
+        Refusal::NotFound(what) | Refusal::Conflict(what) | Refusal::SubjectChanged { subject: what, .. } => {
+            v1::Problem { subject: what.word().into(), ..base }
+        }
         Refusal::Lost(reason) => v1::Problem {
             state: v1::LeaseState::from(reason.state()).into(),
             reason: reason.word().into(),

@@ -7,7 +7,7 @@ use leasehold_core::lease::EndReason;
 
 use crate::enums::{encode_access, encode_optional, encode_scope};
 use crate::problem::encode_cycle;
-use crate::{MAX_LEASES_PER_VIEW, lease_bits, session_bits, v1};
+use crate::{MAX_LEASES_PER_VIEW, encode_charter, lease_bits, session_bits, v1};
 
 /// Encodes a held lease.
 pub fn lease_view(from: &LeaseView) -> v1::LeaseView {
@@ -111,6 +111,9 @@ pub fn proposal_view(from: ProposalView) -> v1::Proposal {
         proposer: from.proposer,
         digest: from.digest.to_vec(),
         remaining_ms: from.remaining_ms,
+        leases: from.leases,
+        to: from.to,
+        charter: from.charter.map(|charter| encode_charter(&charter)),
     }
 }
 

@@ -146,6 +146,9 @@ fn grant_text(grant: &GrantBody) -> String {
     if let Some(secret) = &grant.secret {
         lines.push(("secret", secret.clone()));
     }
+    for (target, token) in &grant.stamped_tokens {
+        lines.push(("stamped", format!("{target} {token}")));
+    }
     if let Some(ms) = grant.overlaps_ms {
         lines.push(("overlap", format!("the predecessor drains for {}", format_duration(ms))));
     }

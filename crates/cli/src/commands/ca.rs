@@ -8,8 +8,6 @@ mod revoke;
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use leasehold_core::access::AccessGrant;
-use serde_json::{Value, json};
 
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
@@ -68,7 +66,3 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
 
 /// What remains to do after a file of the server has changed.
 const RELOAD: &str = "a running server applies this within 60 seconds, or at once after SIGHUP";
-
-fn grant_json(grant: &AccessGrant) -> Value {
-    json!({ "role": grant.role.word(), "prefix": grant.prefix })
-}

@@ -6,12 +6,13 @@ mod file;
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use leasehold::Error;
 use leasehold::json::CharterEntryBody;
+use leasehold::{Code, Error};
 use leasehold_core::name::{Name, Prefix};
 use leasehold_core::refusal::Refusal;
 use serde_json::json;
 
+use super::alone_arg::AloneArg;
 use super::comment_arg::parse_comment;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
@@ -42,6 +43,8 @@ enum CharterCommand {
         /// Comment for the audit log
         #[arg(long, value_name = "TEXT", value_parser = parse_comment)]
         comment: String,
+        #[command(flatten)]
+        alone: AloneArg,
     },
     /// Print charters as a charter file
     #[command(after_help = "Example:\n  leasehold charter show team/a > team-a.toml")]
@@ -57,6 +60,8 @@ enum CharterCommand {
         /// Comment for the audit log
         #[arg(long, value_name = "TEXT", value_parser = parse_comment)]
         comment: String,
+        #[command(flatten)]
+        alone: AloneArg,
     },
     /// Check that the charters of a file answer every question
     ///
@@ -71,13 +76,18 @@ enum CharterCommand {
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     match &args.command {
-        CharterCommand::Apply { file, comment } => {
+        CharterCommand::Apply { file, comment, alone } => {
             let charters = file::read(file)?;
             global.call(async |client| {
+                let client = alone.apply(&client);
+                let mut proposed = Vec::new();
                 for (prefix, charter) in &charters {
-                    client.set_charter(prefix, charter, comment).await?;
+                    match client.set_charter(prefix, charter, comment).await {
+                        Err(error) if error.code() == Some(Code::ApprovalRequired) => proposed.push(error),
+                        applied => applied?,
+                    }
                 }
-                Ok(())
+                all_proposed(proposed)
             })?;
             let unanswered: usize = charters.iter().map(|(_, charter)| check::unanswered(charter)).sum();
             let prefixes: Vec<_> = charters.into_iter().map(|(prefix, _)| prefix).collect();
@@ -92,12 +102,25 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             })))
         }
         CharterCommand::Show { prefix } => show(prefix.as_deref(), global),
-        CharterCommand::Remove { prefix, comment } => {
-            global.call(async |client| client.remove_charter(prefix, comment).await)?;
+        CharterCommand::Remove { prefix, comment, alone } => {
+            global.call(async |client| alone.apply(&client).remove_charter(prefix, comment).await)?;
             Ok(global.done(format!("removed the charter of {}", prefix_text(prefix))))
         }
         CharterCommand::Check { file } => Ok(check::run(&file::read(file)?, global.json)),
     }
+}
+
+/// The error of charters that wait for an approval: all of them, so that one approver can approve the whole file.
+fn all_proposed(mut errors: Vec<Error>) -> Result<(), Error> {
+    if errors.len() < 2 {
+        return errors.pop().map_or(Ok(()), Err);
+    }
+    let numbers: Vec<_> = errors.iter().filter_map(|error| error.body().proposal).map(|id| id.to_string()).collect();
+    let message = format!(
+        "these charters need a second identity; ask an approver to run leasehold approve for each of {} within 15 minutes",
+        numbers.join(", ")
+    );
+    Err(Error::new(Code::ApprovalRequired, message))
 }
 
 /// A prefix for messages: the empty one needs a name.

@@ -8,6 +8,7 @@ use leasehold::duration::HumanDuration;
 use leasehold::json::ClusterBody;
 use serde_json::{Value, json};
 
+use super::alone_arg::AloneArg;
 use super::comment_arg::parse_comment;
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandError, CommandOutput, CommandResult, json as to_json};
@@ -42,6 +43,8 @@ enum ClusterCommand {
         /// Comment for the audit log
         #[arg(long, value_name = "TEXT", value_parser = parse_comment)]
         comment: String,
+        #[command(flatten)]
+        alone: AloneArg,
     },
 }
 
@@ -63,8 +66,8 @@ struct ClusterReport {
 }
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
-    if let ClusterCommand::SetMaxTtl { max_ttl, comment } = &args.command {
-        global.call(async |client| client.set_max_ttl(max_ttl.millis(), comment).await)?;
+    if let ClusterCommand::SetMaxTtl { max_ttl, comment, alone } = &args.command {
+        global.call(async |client| alone.apply(&client).set_max_ttl(max_ttl.millis(), comment).await)?;
         return Ok(global.done(format!("the maximum ttl is {max_ttl}")));
     }
     let report = global.with_client(async |client| fetch_report(&client).await)?;

@@ -1,5 +1,6 @@
 //! `leasehold free`: frees a resource that a revocation left to an operator.
 
+use super::alone_arg::AloneArg;
 use super::comment_arg::parse_comment;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
@@ -13,9 +14,11 @@ pub struct Args {
     /// Comment for the audit log
     #[arg(long, value_name = "TEXT", value_parser = parse_comment)]
     comment: String,
+    #[command(flatten)]
+    alone: AloneArg,
 }
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
-    global.call(async |client| client.free(&args.resource, &args.comment).await)?;
+    global.call(async |client| args.alone.apply(&client).free(&args.resource, &args.comment).await)?;
     Ok(global.done(format!("freed {}", args.resource)))
 }

@@ -4,6 +4,7 @@ use leasehold::duration::HumanDuration;
 use leasehold_core::charter::HandoffMode;
 use leasehold_core::command::{Handoff, LeaseSelector};
 
+use super::alone_arg::AloneArg;
 use super::secret_arg::SecretArg;
 use super::token_arg::parse_token;
 use crate::global_args::GlobalArgs;
@@ -35,6 +36,8 @@ pub struct Args {
     token: Option<String>,
     #[command(flatten)]
     secret: SecretArg,
+    #[command(flatten)]
+    alone: AloneArg,
 }
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
@@ -51,6 +54,6 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         mode,
         drain_ms: args.drain.map(HumanDuration::millis),
     };
-    global.call(async |client| args.secret.present(&client)?.handoff(&handoff, token).await)?;
+    global.call(async |client| args.alone.apply(&args.secret.present(&client)?).handoff(&handoff, token).await)?;
     Ok(global.done(format!("handoff of {} started", args.resource)))
 }

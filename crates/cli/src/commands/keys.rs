@@ -1,6 +1,7 @@
-//! `leasehold keys`: creates, lists, exports and retires the keys that seal tokens.
+//! `leasehold keys`: creates, lists, exports and retires the keys that seal and stamp tokens.
 
 mod create;
+mod create_stamp;
 mod export;
 mod list;
 mod retire;
@@ -14,7 +15,7 @@ use leasehold_server::sealing::SealKeyRing;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
 
-/// Create, list, export and retire the keys that seal tokens
+/// Create, list, export and retire the keys that seal and stamp tokens
 ///
 /// A server whose key directory has a seal key signs every token (`lh2-…`), and fences with the public keys refuse all others.
 /// The commands work without a server, on its key directory. A running server applies changes within 60 seconds, or at once
@@ -32,6 +33,7 @@ pub struct Args {
 #[derive(Subcommand)]
 enum KeysCommand {
     Create(create::Args),
+    CreateStamp(create_stamp::Args),
     List(list::Args),
     Export(export::Args),
     Retire(retire::Args),
@@ -48,11 +50,15 @@ struct KeyDirectoryArgs {
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     match &args.command {
         KeysCommand::Create(args) => create::run(args, global),
+        KeysCommand::CreateStamp(args) => create_stamp::run(args, global),
         KeysCommand::List(args) => list::run(args, global),
         KeysCommand::Export(args) => export::run(args, global),
         KeysCommand::Retire(args) => retire::run(args, global),
     }
 }
+
+/// Time after which a further key becomes active, so that every fence can learn it first.
+const LATER_MS: u64 = 3_600_000;
 
 /// What remains to do after a file of the server has changed.
 const RELOAD: &str = "a running server applies this within 60 seconds, or at once after SIGHUP";

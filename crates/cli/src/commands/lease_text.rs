@@ -18,6 +18,9 @@ pub fn current_lease(body: &CurrentLeaseBody) -> String {
     if let Some(secret) = &body.secret {
         lines.push(("secret", secret.clone()));
     }
+    for (target, token) in &body.stamped_tokens {
+        lines.push(("stamped", format!("{target} {token}")));
+    }
     if let Some(ms) = body.drain_ms {
         lines.push(("drain", format!("release it within {}", format_duration(ms))));
     }

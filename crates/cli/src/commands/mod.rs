@@ -3,6 +3,7 @@
 //! Larger commands have their own module in `src`: `serve`, `run`, `fence`, `coverage`, `bench`, `demo`, `dev_cluster`.
 
 pub mod acquire;
+mod alone_arg;
 pub mod approve;
 pub mod audit;
 pub mod backup;
@@ -16,6 +17,7 @@ pub mod completions;
 pub mod config;
 pub mod deadlocks;
 pub mod free;
+mod grant_args;
 pub mod handoff;
 pub mod held_by;
 pub mod history;

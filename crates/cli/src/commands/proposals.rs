@@ -4,7 +4,7 @@ use clap::Subcommand;
 use leasehold::json::ProposalBody;
 
 use crate::global_args::GlobalArgs;
-use crate::output::CommandResult;
+use crate::output::{CommandResult, json};
 use crate::table::{TextTable, format_duration};
 
 /// List the commands that wait for the approval of a second identity
@@ -43,7 +43,10 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
                 proposal.digest.chars().take(16).collect(),
             ]);
         }
-        table.text()
+        let charters = proposals.iter().filter_map(|proposal| Some((proposal.proposal, proposal.charter.as_deref()?)));
+        let charters: String =
+            charters.map(|(id, charter)| format!("\n\ncharter of proposal {id}: {}", json(charter))).collect();
+        format!("{}{charters}", table.text())
     }))
 }
 
@@ -55,6 +58,12 @@ pub fn command_text(proposal: &ProposalBody) -> String {
     }
     if let Some(lease) = &proposal.lease {
         text.push_str(&format!(" lease {lease}"));
+    }
+    if let Some(leases) = proposal.leases {
+        text.push_str(&format!(" ({leases} {})", if leases == 1 { "lease" } else { "leases" }));
+    }
+    if let Some(to) = &proposal.to {
+        text.push_str(&format!(" to {to}"));
     }
     if let Some(max_ttl_ms) = proposal.max_ttl_ms {
         text.push_str(&format!(" to {}", format_duration(max_ttl_ms)));

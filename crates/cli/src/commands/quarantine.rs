@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 
+use super::alone_arg::AloneArg;
 use super::comment_arg::parse_comment;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
@@ -25,11 +26,13 @@ enum QuarantineCommand {
         /// Comment for the audit log
         #[arg(long, value_name = "TEXT", value_parser = parse_comment)]
         comment: String,
+        #[command(flatten)]
+        alone: AloneArg,
     },
 }
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
-    let QuarantineCommand::Waive { comment } = &args.command;
-    global.call(async |client| client.waive_quarantine(comment).await)?;
+    let QuarantineCommand::Waive { comment, alone } = &args.command;
+    global.call(async |client| alone.apply(&client).waive_quarantine(comment).await)?;
     Ok(global.done("quarantine waived".to_owned()))
 }

@@ -4,6 +4,7 @@ use leasehold::duration::HumanDuration;
 use leasehold_core::command::{LeaseSelector, Revoke};
 use leasehold_core::lease::EndReason;
 
+use super::alone_arg::AloneArg;
 use super::comment_arg::parse_comment;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
@@ -20,6 +21,8 @@ pub struct Args {
     /// Notify the holders and wait this long first
     #[arg(long, value_name = "DURATION")]
     grace: Option<HumanDuration>,
+    #[command(flatten)]
+    alone: AloneArg,
 }
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
@@ -29,7 +32,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         comment: &args.comment,
         grace_ms: args.grace.map_or(0, HumanDuration::millis),
     };
-    global.call(async |client| client.revoke(&revoke).await)?;
+    global.call(async |client| args.alone.apply(&client).revoke(&revoke).await)?;
     Ok(global.done(match args.grace {
         Some(grace) => format!("{} will be revoked within {grace}", args.resource),
         None => format!("revoked {}", args.resource),

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use super::alone_arg::AloneArg;
 use super::cluster::fetch_status;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
@@ -17,13 +18,16 @@ const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(30);
 /// lease ends. Fails if the journal is on one machine, or if no server is a standby.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold step-down")]
-pub struct Args {}
+pub struct Args {
+    #[command(flatten)]
+    alone: AloneArg,
+}
 
-pub fn run(_args: &Args, global: &GlobalArgs) -> CommandResult {
+pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let (old, new) = global.with_client(async |client| {
         let before = client.cluster().await?;
         let old = before.leader.clone().unwrap_or_default();
-        client.step_down().await?;
+        args.alone.apply(&client).step_down().await?;
         let others = before.servers.iter().filter(|address| **address != old && client.may_contact(address));
         let others: Vec<_> = others.collect();
         let started = Instant::now();

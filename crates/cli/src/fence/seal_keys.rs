@@ -31,7 +31,7 @@ pub fn read_seal_keys(path: &Path) -> Result<SealKeys, CommandError> {
 pub fn read_stamp_key(path: &Path) -> Result<StampKey, CommandError> {
     let bytes = credential_file::read_private(path).map_err(|error| error_with_code("CONFIG", &error))?;
     let text = std::str::from_utf8(&bytes).unwrap_or_default();
-    StampKey::from_hex(text).map_err(|error| error_with_code("CONFIG", &format!("{}: {error}", path.display())))
+    StampKey::from_file_text(text).map_err(|error| error_with_code("CONFIG", &format!("{}: {error}", path.display())))
 }
 
 /// Reads the keys again whenever the file changes, until the task is aborted. An invalid file is logged, and the keys stay.
@@ -49,7 +49,7 @@ pub async fn reload(path: PathBuf, verifier: SealVerifier) {
                 tracing::info!(keys = keys.len(), "seal keys reloaded");
                 verifier.replace_keys(keys);
             }
-            Err(error) => tracing::warn!(?error, "seal keys not reloaded, the earlier ones stay"),
+            Err(error) => tracing::warn!("seal keys unchanged, because they cannot be loaded: {error}"),
         }
     }
 }

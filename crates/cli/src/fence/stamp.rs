@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use leasehold::FencingToken;
 use leasehold_core::refusal::Refusal;
-use leasehold_fence::SealVerifier;
+use leasehold_fence::{SealVerifier, postgres};
 use serde_json::json;
 
 use super::seal_keys::{read_seal_keys, read_stamp_key};
@@ -46,7 +46,8 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let verifier = SealVerifier::new(read_seal_keys(&args.seal_keys)?);
     let token = token(&args.token)?;
     let id = fence_id(token.parsed().cluster, &args.resource, args.slot)?;
-    let stamped = key.stamp(&verifier, &id, token.as_str()).map_err(|error| error_with_code(error.code(), &error))?;
+    let stamped = postgres::stamp(&key, &verifier, &id, token.as_str());
+    let stamped = stamped.map_err(|error| error_with_code(error.code(), &error))?;
     Ok(global.output(&json!({ "token": stamped }), || stamped.clone()))
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
-use leasehold::{Guard, GuardState, LeaseStatus, Loss};
+use leasehold::{Guard, GuardState, LeaseStatus, Loss, StampedToken};
 use rustix::process::Signal;
 
 use super::TOKEN;
@@ -60,7 +60,8 @@ impl CommandRun<'_> {
             ("LEASEHOLD_TOKEN_NUMBER", self.guard.token_number().get().to_string()),
             ("LEASEHOLD_LEASE", self.guard.lease_id().to_string()),
         ];
-        let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        let mut env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        env.extend(stamped_variables(&self.guard.stamped_tokens()));
         let mut state = RunState::default();
         let deadlines = self.deadlines(&self.guard.status(), &mut state);
         supervisor.send(&SupervisorCommand::Start { env, deadlines });
@@ -303,6 +304,20 @@ impl CommandTimes {
             (OnLost::Term, false) => Some(u64::MAX),
         }
     }
+}
+
+/// One variable for each target with a stamp. Targets whose names give one variable get none, so that no stamp is mistaken.
+fn stamped_variables(stamped: &[StampedToken]) -> Vec<(String, String)> {
+    let variable = |target: &str| {
+        let name = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+        format!("LEASEHOLD_STAMPED_TOKEN_{}", target.chars().map(name).collect::<String>())
+    };
+    let of_target = |one: &StampedToken| {
+        let name = variable(one.target());
+        let is_unique = stamped.iter().filter(|other| variable(other.target()) == name).count() == 1;
+        is_unique.then(|| (name, one.as_str().to_owned()))
+    };
+    stamped.iter().filter_map(of_target).collect()
 }
 
 #[cfg(test)]

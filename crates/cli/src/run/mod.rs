@@ -57,6 +57,8 @@ const WAIT: HumanDuration = HumanDuration::from_millis(30_000);
 ///
 /// The command's environment contains LEASEHOLD_TOKEN, LEASEHOLD_TOKEN_NUMBER, LEASEHOLD_RESOURCE, LEASEHOLD_LEASE,
 /// LEASEHOLD_ADDR, LEASEHOLD_SOCKET, and with TLS LEASEHOLD_TLS_CA, LEASEHOLD_TLS_CERT and LEASEHOLD_TLS_KEY.
+/// For each target whose stamp key the server has, LEASEHOLD_STAMPED_TOKEN_<TARGET> is the token with its stamp; the name of the
+/// target is in upper case, with _ for other characters.
 ///
 /// Exits with the command's exit code; 128 + n if signal n ended it; 127 if the command is not found, 126 if it cannot
 /// be started; 3 if the lease was lost; 4 if the lease was not acquired within --wait.

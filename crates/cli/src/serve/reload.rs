@@ -112,7 +112,8 @@ impl Reload {
             Ok(true) => {
                 let ring = self.sealer.ring();
                 let signs = ring.signing_key(wall_ms()).map_or_else(|| "none".to_owned(), |key| key.kid().to_string());
-                tracing::info!(keys = ring.keys().len(), signs, "seal keys reloaded");
+                let stamp_keys = ring.stamp_keys().len();
+                tracing::info!(keys = ring.keys().len(), signs, stamp_keys, "seal keys reloaded");
             }
             Ok(false) if requested => tracing::debug!("seal keys reloaded; nothing changed"),
             Ok(false) => {}
@@ -154,8 +155,15 @@ impl Reload {
                 _ => tracing::warn!("{key} stays {before}; restart the server to change it to {after}"),
             }
         }
-        if applied.is_empty() && deferred.is_empty() {
-            tracing::info!("settings reloaded; nothing changed");
+        // The entry of `jwt` lists only the issuers.
+        let (old, new_jwt) = (&self.settings.access.bearers.jwt, &new.access.bearers.jwt);
+        let changes_jwt = old != new_jwt && !deferred.iter().any(|((key, _), _)| *key == "jwt");
+        if changes_jwt {
+            tracing::warn!("the audience and keys of [[jwt]] stay as they are; restart the server to change them");
+        }
+        // Other files, such as the access file, have lines of their own.
+        if before == after && !changes_jwt {
+            tracing::info!("configuration file reloaded; no setting changed");
         }
         // Last, because a lower level could suppress the lines above.
         self.level.set(new.log_level);

@@ -1,5 +1,6 @@
 //! Several server processes on one etcd: leadership, redirects, failover and standby reads.
 
+mod access;
 #[path = "../durability/clients.rs"]
 mod clients;
 mod deposed_leader;

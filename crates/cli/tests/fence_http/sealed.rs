@@ -36,6 +36,8 @@ pub fn forged() {
         // The key is withdrawn: within seconds, and without a restart.
         let other = SealKey::generate(0).expect("a key");
         std::fs::write(&file, "not keys").expect("an invalid file changes nothing");
+        let line = proxy.process.stderr().wait_for("seal keys unchanged, because they cannot be loaded: ");
+        assert!(line.contains("seal-keys.json") && !line.contains("Coded("), "a sentence: {line}");
         std::fs::write(&file, SealKeys::new([other.public()]).expect("one key").to_json()).expect("written");
         let start = Instant::now();
         while write(&sealed_token(40), "withdrawn").await.code() == "OK" {

@@ -17,11 +17,20 @@ use crate::support::{Server, run};
 /// The pages with such blocks, and how many of their commands must fail: each such command has a comment `# ERROR`.
 const PAGES: [&str; 2] = ["docs/tutorials/fence-a-postgres-table.md", "docs/how-to/fence/postgres.md"];
 
-/// The blocks of a page as one script. A line that the page marks with `# ERROR: CODE` must fail and name the code.
+/// The blocks of a page as one script.
 fn script(page: &str) -> String {
-    let blocks = page.split("```sh postgres\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks(page).map(block_script).collect()
+}
+
+/// The blocks of a page that run against a database.
+fn blocks(page: &str) -> impl Iterator<Item = &str> {
+    page.split("```sh postgres\n").skip(1).filter_map(|rest| rest.split("```").next())
+}
+
+/// A line that the page marks with `# ERROR: CODE` must fail and name the code.
+fn block_script(block: &str) -> String {
     let mut script = String::new();
-    for line in blocks.flat_map(str::lines) {
+    for line in block.lines().map(str::trim_start) {
         match line.split_once("# ERROR: ") {
             Some((command, note)) => {
                 let code = note.split_whitespace().next().expect("the note names a code");
@@ -71,6 +80,44 @@ async fn the_commands_on_the_pages_about_postgres_run() {
         let result = run(&mut shell);
         assert_eq!(result.exit, 0, "{name}: {script}\n{result:?}");
     }
+}
+
+/// The first block creates the keys of the server, so it runs before the server starts.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_on_the_page_about_stamps_run_with_a_server_that_gives_them() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let binary = Path::new(env!("CARGO_BIN_EXE_leasehold")).parent().expect("the binary is in a folder");
+    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap_or_default());
+    let database = tokio::task::spawn_blocking(Database::shared).await.expect("the database starts");
+    let host = database.socket().to_str().expect("the socket's path is UTF-8").to_owned();
+    let db = database.connect("leasehold", "postgres").await.expect("the database answers");
+    db.batch_execute("CREATE DATABASE stamps").await.expect("the database is created");
+    let own = database.connect("leasehold", "stamps").await.expect("the database answers");
+    own.batch_execute("CREATE TABLE paid (id int, cents int)").await.expect("the table is created");
+    let page = fs::read_to_string(root.join("docs/how-to/fence/sealed.md")).expect("the page exists");
+    let directory = tempfile::tempdir().expect("a directory");
+    let (data, keys) = (directory.path().join("data"), directory.path().join("keys"));
+    let flags = ["--data", data.to_str().expect("UTF-8"), "--keys", keys.to_str().expect("UTF-8")];
+    let address = format!("postgres://leasehold@{}/stamps", host.replace('/', "%2F"));
+    let mut server: Option<Server> = None;
+    let scripts: Vec<_> = blocks(&page).map(block_script).collect();
+    assert_eq!(scripts.len(), 3, "keys, fence, holder");
+    for script in scripts {
+        let mut shell = Command::new("sh");
+        let script = script.replace("postgres://postgres@localhost/shop", &address);
+        shell.args(["-euc", &script]).current_dir(directory.path()).env("PATH", &path);
+        shell.env("PGHOST", &host).env("PGUSER", "leasehold").env("PGDATABASE", "stamps");
+        if let Some(server) = &server {
+            shell.env("LEASEHOLD_ADDR", &server.address);
+        }
+        let result = run(&mut shell);
+        assert_eq!(result.exit, 0, "{script}\n{result:?}");
+        server.get_or_insert_with(|| Server::with_flags(&[&["--listen", "127.0.0.1:0"][..], &flags].concat()));
+    }
+    let paid: i64 = own.query_one("SELECT count(*) FROM paid", &[]).await.expect("a count").get(0);
+    assert_eq!(paid, 1, "the holder wrote with its stamped token");
+    let refused = own.batch_execute("INSERT INTO paid VALUES (8, 1)").await.expect_err("a write without a token");
+    assert!(refused.as_db_error().is_some_and(|error| error.code().code().starts_with("LH")), "{refused:?}");
 }
 
 /// `crates/cli/tests/pages.rs` compares this test with the page.

@@ -1,16 +1,12 @@
 //! A stream ends when the bearer token of its opening request is revoked or over; the session lives to its ttl (A10).
 
 use std::path::Path;
-use std::time::Duration;
 
-use futures::StreamExt;
 use leasehold::{BearerTokenFile, Client, ClientBuilder, TlsOptions};
 
 use crate::bearer_tokens::{BearerFiles, CI, grant, read};
 use crate::harness::{TlsServer, WORKER, replace, until};
-
-/// Longer than a test takes.
-const TTL: Duration = Duration::from_secs(300);
+use crate::open_streams::OpenStreams;
 
 fn builder(server: &TlsServer, token: &Path) -> ClientBuilder {
     let builder = Client::builder(&format!("https://{}", server.server.address)).expect("a valid address");
@@ -34,25 +30,15 @@ async fn ends_while_streams_are_open(how: TokenEnd) {
     // The file of the client, which a later token replaces.
     let token = files.path("current.token");
     replace(&token, read(&created).as_bytes());
-    let client = builder(&server, &token).holder("w1").session_ttl(TTL).build();
-    let guard = client.lock("jobs/a").ttl(TTL).acquire().await.expect("the resource is free");
-    let watcher = builder(&server, &created).rejoin_timeout(Duration::ZERO).build();
-    let mut watch = watcher.watch("jobs").await.expect("the server is reached");
-    let observer = builder(&server, &of_other).holder("w2").session_ttl(TTL).build();
-    let other = observer.lock("jobs/other").ttl(TTL).acquire().await.expect("the resource is free");
+    let [session, watcher, other] = [&token, &created, &of_other].map(|token| builder(&server, token));
+    let mut streams = OpenStreams::open(session, watcher, other).await;
     match how {
         // Noticed by the look at the files, without a signal.
         TokenEnd::Revocation => files.revoke(&id),
         TokenEnd::Expiry => {}
         TokenEnd::Grants => grant(&server, &[WORKER]),
     }
-    let end = loop {
-        match watch.next().await {
-            Some(Ok(_)) => {}
-            Some(Err(error)) => break error.to_string(),
-            None => break "the end of the stream".to_owned(),
-        }
-    };
+    let end = streams.watch_end().await;
     println!("{how:?}: the watch ended with: {end}");
     let word = match how {
         TokenEnd::Revocation => "revoked",
@@ -60,11 +46,9 @@ async fn ends_while_streams_are_open(how: TokenEnd) {
         TokenEnd::Grants => "not allowed",
     };
     assert!(end.contains(word), "{how:?}: {end}");
-    until("the stream of the session has ended", async || guard.check().await.is_err()).await;
-    assert!(client.status().await.is_err(), "{how:?}: no new request either");
-    let shown = observer.show("jobs/a").await.expect("others are served");
-    assert_eq!(shown.held, 1, "{how:?}: the session lives to its ttl");
-    other.check().await.expect("others keep their leases");
+    until("the stream of the session has ended", async || streams.guard.check().await.is_err()).await;
+    assert!(streams.client.status().await.is_err(), "{how:?}: no new request either");
+    streams.assert_nothing_else_ended().await;
     if how == TokenEnd::Grants {
         return;
     }
@@ -72,7 +56,7 @@ async fn ends_while_streams_are_open(how: TokenEnd) {
     let (_, next) = files.create("ci", &[]);
     assert_eq!(next.exists(), created.exists(), "{CI} has a new token");
     replace(&token, read(&next).as_bytes());
-    until("the session is resumed with the new token", async || guard.check().await.is_ok()).await;
+    until("the session is resumed with the new token", async || streams.guard.check().await.is_ok()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,11 @@
 //! What a stranger costs before it is known: plaintext, silence and slow handshakes (A2, A16).
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpSocket;
 
 use crate::harness::{TlsServer, WORKER, curl};
 use crate::support::TEST_TIMEOUT;
@@ -84,5 +87,30 @@ fn silent_connections_take_no_place_of_known_ones() {
     for _ in 0..5 {
         assert_eq!(server.curl(Some(&client), &["--interface", "127.0.0.2"]), 200);
     }
+    drop(silent);
+}
+
+/// A connection from an address of this machine.
+async fn connect_from(last: u8, server: &TlsServer) -> tokio::net::TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind(SocketAddr::from(([127, 0, 0, last], 0))).expect("every address of the loopback network is local");
+    socket.connect(server.server.address.parse().expect("an address")).await.expect("the server listens")
+}
+
+#[tokio::test]
+async fn silent_connections_of_many_addresses_keep_no_known_client_out() {
+    let server = TlsServer::start();
+    let client = server.client("worker", WORKER);
+    // More than the queue holds, and of each address as many as one may have.
+    let mut silent = Vec::new();
+    for at in 0..1_100 {
+        let mut stream = connect_from(2 + (at % 5) as u8, &server).await;
+        if at % 2 == 0 {
+            stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00").await.expect("the server reads");
+        }
+        silent.push(stream);
+    }
+    assert_eq!(server.curl(Some(&client), &[]), 200, "a client of another address is served");
+    assert_eq!(server.curl(Some(&client), &["--interface", "127.0.0.2"]), 200, "and one of the same address");
     drop(silent);
 }

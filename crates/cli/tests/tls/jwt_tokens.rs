@@ -69,6 +69,13 @@ fn only_a_jwt_of_a_configured_issuer_with_its_own_key_gets_in() {
     server.server.wait_for_log("bearer tokens reloaded");
     assert_eq!(server.curl(None, &["-H", &good]), 401);
 
+    // Another audience needs a restart, and the log says so.
+    let file = config(folder.path());
+    let changed = std::fs::read_to_string(&file).expect("the file is readable").replace("\"leasehold\"", "\"other\"");
+    std::fs::write(&file, changed).expect("the file is writable");
+    server.server.signal("HUP");
+    server.server.wait_for_log("the audience and keys of [[jwt]] stay as they are; restart the server to change them");
+
     // The log shows refusals, and no token.
     server.server.signal("TERM");
     let lines = server.server.all_log_lines();

@@ -1,15 +1,9 @@
 //! Who was removed is out, also with an open stream; the session lives to its ttl (A10).
 
-use std::time::Duration;
-
-use futures::StreamExt;
-use leasehold::GuardState;
 use leasehold_testkit::certificates::{CertificateSpec, TestAuthority};
 
 use crate::harness::{ADMIN, TlsServer, WORKER, replace, until};
-
-/// Longer than a test takes.
-const TTL: Duration = Duration::from_secs(300);
+use crate::open_streams::{OpenStreams, TTL};
 
 /// How a certificate stops to count.
 #[derive(Clone, Copy, Debug)]
@@ -26,12 +20,8 @@ async fn removed_while_streams_are_open(how: Removal) {
     let spec = CertificateSpec::client(&["URI:spiffe://example.com/jobs/worker"]);
     let seconds = matches!(how, Removal::Expiry).then_some(10);
     let worker = server.clients.issue("worker", &CertificateSpec { seconds, ..spec });
-    let client = server.builder(&worker).holder("w1").session_ttl(TTL).build();
-    let guard = client.lock("jobs/a").ttl(TTL).acquire().await.expect("the resource is free");
-    let watcher = server.builder(&worker).rejoin_timeout(Duration::ZERO).build();
-    let mut watch = watcher.watch("jobs").await.expect("the server is reached");
-    let observer = server.builder(&admin).holder("w2").session_ttl(TTL).build();
-    let other = observer.lock("jobs/other").ttl(TTL).acquire().await.expect("the resource is free");
+    let builder = || server.builder(&worker);
+    let mut streams = OpenStreams::open(builder(), builder(), server.builder(&admin)).await;
     match how {
         Removal::Expiry => {}
         Removal::Revocation => {
@@ -54,20 +44,10 @@ async fn removed_while_streams_are_open(how: Removal) {
         let line = server.server.wait_for_log("connection ended");
         assert!(line.contains(reason) && line.contains(WORKER), "{how:?}: {line}");
     }
-    let end = loop {
-        match watch.next().await {
-            Some(Ok(_)) => {}
-            Some(Err(error)) => break error.to_string(),
-            None => break "the end of the stream".to_owned(),
-        }
-    };
-    println!("{how:?}: the watch ended with: {end}");
-    assert!(guard.check().await.is_err(), "{how:?}: the removed client reaches the server no more");
-    let shown = observer.show("jobs/a").await.expect("others are served");
-    assert_eq!(shown.held, 1, "{how:?}: the session lives to its ttl");
-    other.check().await.expect("others keep their leases");
-    assert_eq!(other.state(), GuardState::Held);
-    until("no new connection", async || client.status().await.is_err()).await;
+    println!("{how:?}: the watch ended with: {}", streams.watch_end().await);
+    assert!(streams.guard.check().await.is_err(), "{how:?}: the removed client reaches the server no more");
+    streams.assert_nothing_else_ended().await;
+    until("no new connection", async || streams.client.status().await.is_err()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

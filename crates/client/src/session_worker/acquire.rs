@@ -19,7 +19,7 @@ use super::lease_table::{LeaseEntry, LeaseTable};
 use super::multi_acquire::PendingGrants;
 use super::request_table::{AcquireAttempt, RequestPurpose, UnansweredRequest};
 use super::worker_state::{WorkerState, since};
-use crate::{Code, Error, FencingToken};
+use crate::{Code, Error, FencingToken, StampedToken};
 
 impl WorkerState {
     pub(super) fn acquire(&mut self, now: Instant, slot: ReplySlot, spec: AcquireSpec, worker: Weak<WorkerHandle>) {
@@ -172,6 +172,7 @@ impl WorkerState {
         let (index, serial) = self.leases.next_index();
         self.servers.observe_token(token, &resource);
         let lease = LeaseShared::new(resource, grant.lease, index, session.deadline.clone(), view);
+        lease.set_stamped(self.stamped_of(token.parsed()));
         let entry = LeaseTable::new_entry(Arc::new(lease), renewal, timing, grant.drain_ms, serial);
         let claim_from = overlap.map(|overlap| overlap.succession().claim_from());
         let rotates = grant.rotates;
@@ -186,12 +187,23 @@ impl WorkerState {
         sealed.copied().unwrap_or_else(|| FencingToken::new(token))
     }
 
+    /// The stamped texts of a token that arrived with it.
+    fn stamped_of(&self, token: Token) -> Vec<StampedToken> {
+        self.stamped_texts.iter().filter(|stamped| stamped.parsed() == token).cloned().collect()
+    }
+
     /// Gives a lease whose token was raised the sealed text that arrived with the reply.
     pub(super) fn take_raised_text(&mut self, index: u32, serial: u32) {
         let Some(entry) = self.leases.get_mut(index).filter(|entry| entry.serial == serial) else { return };
         let held = entry.lease.token().parsed();
         let raised = Token { number: entry.renewal.token(), ..held };
-        if let Some(sealed) = self.sealed_texts.iter().copied().find(|sealed| sealed.parsed() == raised) {
+        let sealed = self.sealed_texts.iter().copied().find(|sealed| sealed.parsed() == raised);
+        // A renewal that raises nothing may bring stamps of newer keys.
+        let stamped: Vec<_> = self.stamped_texts.iter().filter(|stamped| stamped.parsed() == raised).cloned().collect();
+        if sealed.is_some() || !stamped.is_empty() {
+            entry.lease.set_stamped(stamped);
+        }
+        if let Some(sealed) = sealed {
             entry.lease.update(|view| view.token = sealed);
             let resource = entry.lease.resource.clone();
             self.servers.observe_token(sealed, &resource);

@@ -11,7 +11,7 @@ use leasehold_core::ids::LeaseId;
 use leasehold_core::time::Instant;
 use tokio::sync::Notify;
 
-use crate::FencingToken;
+use crate::{FencingToken, StampedToken};
 
 /// Local deadline of a session. Everything that a session carries ends with it, whatever its own deadline is.
 #[derive(Debug, Default)]
@@ -35,6 +35,7 @@ pub(crate) struct LeaseShared {
     pub(super) index: u32,
     session: Arc<SessionDeadline>,
     view: Mutex<LocalLeaseView>,
+    stamped: Mutex<Arc<[StampedToken]>>,
     changed: Notify,
     /// Number of tasks in [`LeaseShared::wait_for`]: without any, a change wakes nothing.
     waiters: AtomicUsize,
@@ -91,6 +92,7 @@ impl LeaseShared {
             index,
             session,
             view: Mutex::new(view),
+            stamped: Mutex::default(),
             changed: Notify::new(),
             waiters: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
@@ -108,6 +110,15 @@ impl LeaseShared {
     /// The current token, without a copy of the rest of the view.
     pub(crate) fn token(&self) -> FencingToken {
         self.lock().token
+    }
+
+    /// The stamped texts of the token, one for each target.
+    pub(crate) fn stamped(&self) -> Arc<[StampedToken]> {
+        self.stamped.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_stamped(&self, stamped: Vec<StampedToken>) {
+        *self.stamped.lock().unwrap_or_else(PoisonError::into_inner) = stamped.into();
     }
 
     pub(super) fn update(&self, change: impl FnOnce(&mut LocalLeaseView)) {

@@ -23,7 +23,7 @@ use super::session_entry::ClientSession;
 use crate::metrics_hook::MetricsSink;
 use crate::server_pool::ServerPool;
 use crate::session_stream::{IncomingBatch, OutgoingBatch, RenewalResults, SessionResume};
-use crate::{Error, FencingToken};
+use crate::{Error, FencingToken, StampedToken};
 
 /// How often timed-out requests are swept, in milliseconds.
 const SWEEP_EVERY: u64 = 250;
@@ -74,6 +74,8 @@ pub(super) struct WorkerState {
     pub finished: bool,
     /// Sealed texts of the tokens in the batch that is handled now.
     pub sealed_texts: Vec<FencingToken>,
+    /// Stamped texts of the tokens in the batch that is handled now.
+    pub stamped_texts: Vec<StampedToken>,
 }
 
 /// However the thread ends, no work continues without it.
@@ -110,6 +112,7 @@ impl WorkerState {
             closing: None,
             finished: false,
             sealed_texts: Vec::new(),
+            stamped_texts: Vec::new(),
         }
     }
 
@@ -215,7 +218,7 @@ impl WorkerState {
 
     pub(super) fn handle_incoming(&mut self, now: Instant, incoming: IncomingBatch) {
         self.jitter.next_round();
-        self.sealed_texts = incoming.sealed;
+        (self.sealed_texts, self.stamped_texts) = (incoming.sealed, incoming.stamped);
         for results in incoming.renewals {
             self.handle_renewals(now, results);
         }
@@ -223,6 +226,7 @@ impl WorkerState {
             self.handle_reply(now, sequence, answer);
         }
         self.sealed_texts.clear();
+        self.stamped_texts.clear();
         for event in incoming.events {
             self.handle_event(now, event);
         }

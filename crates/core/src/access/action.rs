@@ -114,6 +114,14 @@ pub const NO_SESSION_PROOF: &str =
 pub const SAME_IDENTITY: &str =
     "the identity or the credential that proposed this cannot approve it; ask another approver";
 
+/// Why an identity may not execute a dangerous command without a second one.
+pub const MAY_NOT_ACT_ALONE: &str = "the access file does not let this identity act alone; run the command without --alone, and ask an \
+                                     approver";
+
+/// Why a proposal that does not record its subject cannot be approved.
+pub const NOT_BOUND: &str =
+    "it was proposed before an update of the server, which did not record what it named; propose it again";
+
 // A lease whose owner may renew it may also be checked by its owner: one cached check serves both.
 const _: () = {
     let mut at = 0;

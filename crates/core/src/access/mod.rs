@@ -12,8 +12,11 @@ mod read_scope;
 mod rights;
 mod role;
 
-pub use action::{Action, ActionScope, NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_OWNER, Permission, SAME_IDENTITY};
-pub use approval::{ApprovalRules, DangerousAction};
+pub use action::{
+    Action, ActionScope, MAY_NOT_ACT_ALONE, NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_BOUND, NOT_OWNER, Permission,
+    SAME_IDENTITY,
+};
+pub use approval::{ApprovalRules, DangerousAction, Replacement, ReplacementCase};
 pub use attribution::{Attribution, RequestOrigin, Via};
 pub use identity_limits::{IdentityLimits, IdentityUsage};
 pub(crate) use owner::{LOCAL_OWNER, check_principal, decode_owner, recorded_owner};

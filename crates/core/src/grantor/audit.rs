@@ -3,10 +3,11 @@
 
 use std::net::SocketAddr;
 
+use super::authorize::action;
 use super::table::GrantorTable;
 use super::table::lease::{NONE, StoredDrainCause};
-use crate::access::{Attribution, DangerousAction, LOCAL_PRINCIPAL, Via};
-use crate::command::{Command, HandoffMode, LeaseSelector, Revoke};
+use crate::access::{Attribution, LOCAL_PRINCIPAL, Via};
+use crate::command::{Command, HandoffMode, ProposedCommand};
 use crate::coverage;
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::{Access, EndReason};
@@ -56,7 +57,7 @@ pub struct AuditChange<'a> {
     pub credential: &'a str,
     /// The address that it connected from.
     pub from: Option<SocketAddr>,
-    /// The two-person proposal that was executed.
+    /// The two-person proposal that was made, withdrawn or executed.
     pub proposal: Option<u64>,
 }
 
@@ -106,7 +107,7 @@ impl GrantorTable {
         self.changes_of(record, &mut |change| {
             let via = origin.map(|origin| origin.via);
             let origin = origin.unwrap_or_default();
-            let (credential, from, proposal) = (origin.credential, origin.from, origin.proposal);
+            let (credential, from, proposal) = (origin.credential, origin.from, change.proposal.or(origin.proposal));
             each(&AuditChange { by, via, credential, from, proposal, ..*change });
         });
     }
@@ -148,6 +149,7 @@ impl GrantorTable {
 
     fn changes_of(&self, record: &Record<'_>, each: &mut dyn FnMut(&AuditChange<'_>)) {
         let of = |kind| AuditChange { kind, ..AuditChange::default() };
+        let of_proposal = |proposal, kind| AuditChange { at: Some(proposal), proposal: Some(proposal), ..of(kind) };
         match record {
             Record::Created { max_ttl, .. } => each(&AuditChange { ttl_ms: Some(*max_ttl), ..of("created") }),
             Record::Opened { generation, .. } => each(&AuditChange { at: Some(*generation), ..of("opened") }),
@@ -160,18 +162,21 @@ impl GrantorTable {
             }
             Record::QuarantineWaived { comment } => each(&AuditChange { comment, ..of("quarantine_waived") }),
             Record::Proposed { proposal, command, until, .. } => {
-                let command = Command::decode_proposed(command).unwrap_or(Command::ObserveToken);
-                each(&AuditChange {
-                    at: Some(*proposal),
-                    until_ms: Some(until.0),
-                    ..self.proposed_change(&command, of("proposed"))
-                });
+                let change = AuditChange { until_ms: Some(until.0), ..of_proposal(*proposal, "proposed") };
+                // A command that cannot be decoded is reported when the record is applied.
+                match ProposedCommand::decode(command) {
+                    Ok(proposed) => each(&self.proposed_change(&proposed.command, change)),
+                    Err(_) => each(&change),
+                }
             }
             Record::ProposalApproved { proposal, .. } => {
-                each(&AuditChange { at: Some(*proposal), ..self.proposal_change(*proposal, of("proposal_approved")) });
+                each(&self.proposal_change(*proposal, of_proposal(*proposal, "proposal_approved")));
             }
             Record::ProposalCanceled { proposal, .. } => {
-                each(&AuditChange { at: Some(*proposal), ..self.proposal_change(*proposal, of("proposal_canceled")) });
+                each(&self.proposal_change(*proposal, of_proposal(*proposal, "proposal_canceled")));
+            }
+            Record::ActedAlone { action, resource, reason } => {
+                each(&AuditChange { resource, comment: reason, mode: action, ..of("acted_alone") });
             }
             Record::MaxTtlSet { max_ttl, comment } => {
                 each(&AuditChange { ttl_ms: Some(*max_ttl), comment, ..of("max_ttl_set") });
@@ -272,33 +277,25 @@ impl GrantorTable {
         }
     }
 
-    /// A change of a held lease. If the lease does not exist, applying the record reports the error.
     /// The change of a proposal that waits for an approval.
     fn proposal_change<'a>(&'a self, id: u64, base: AuditChange<'a>) -> AuditChange<'a> {
         match self.proposals.get(id, GrantorTime(0)) {
-            Some(proposal) => self.proposed_change(&proposal.command(), base),
+            Some(proposal) => self.proposed_change(&proposal.proposed().command, base),
             None => base,
         }
     }
 
     fn proposed_change<'a>(&'a self, command: &Command<'a>, base: AuditChange<'a>) -> AuditChange<'a> {
-        let (comment, ttl_ms) = match *command {
-            Command::Free { comment, .. }
-            | Command::WaiveQuarantine { comment }
-            | Command::RemoveCharter { comment, .. }
-            | Command::Revoke(Revoke { comment, .. }) => (comment, None),
-            Command::SetMaxTtl { max_ttl_ms, comment } => (comment, Some(max_ttl_ms)),
-            _ => ("", None),
-        };
-        let lease = match *command {
-            Command::Revoke(Revoke { selector: LeaseSelector::Id(id), .. }) => Some(id),
+        let ttl_ms = match command {
+            Command::SetMaxTtl { max_ttl_ms, .. } => Some(*max_ttl_ms),
             _ => None,
         };
         let resource = self.proposed_name(command).unwrap_or_default();
-        let mode = command.dangerous_action().map_or("", DangerousAction::word);
-        AuditChange { resource, lease, comment, ttl_ms, mode, ..base }
+        let (lease, to, comment) = (command.proposed_lease(), command.proposed_successor(), command.proposed_comment());
+        AuditChange { resource, lease, to, comment, ttl_ms, mode: action(command).word(), ..base }
     }
 
+    /// A change of a held lease. If the lease does not exist, applying the record reports the error.
     fn lease_change(&self, slot: u32, kind: &'static str) -> AuditChange<'_> {
         let Some((reuse, lease)) = self.leases.at(slot) else {
             return AuditChange { kind, ..AuditChange::default() };

@@ -103,6 +103,13 @@ impl Grantor {
         check.subject()
     }
 
+    /// Whether the caller was granted a lease and proves it, as its holder does, whatever else its roles allow (A6).
+    pub(super) fn is_holder(&mut self, request: &Request<'_>, command: &Command<'_>, slot: u32) -> bool {
+        let check = self.access_check(request, command);
+        let lease = check.grantor.table.lease(slot);
+        Some(lease.owner) == check.me && check.proves_lease(lease)
+    }
+
     fn count_denial(
         &mut self,
         request: &Request<'_>,
@@ -346,7 +353,7 @@ impl AccessCheck<'_> {
     fn proposal(&self, id: u64) -> Result<(), Refusal> {
         let absent = Refusal::NotFound(RefusalSubject::Proposal);
         let proposal = self.grantor.table.proposals.get(id, self.grantor.now()).ok_or(absent.clone())?;
-        let permission = match self.grantor.table.proposed_name(&proposal.command()) {
+        let permission = match self.grantor.table.proposed_name(&proposal.proposed().command) {
             Some(name) => self.name(name, Some(absent))?,
             None => self.allowed(self.caller.rights.permission_everywhere(self.action)).map_err(|_| absent)?,
         };
@@ -434,10 +441,13 @@ impl AccessCheck<'_> {
 
     /// Checks that a lease of another identity, or of another process with the same identity, is not changed.
     fn own_lease(&self, name: &str, lease: &StoredLease) -> Result<(), Refusal> {
-        let table = &self.grantor.table;
-        let session = Some(table.actors[lease.actor].session).filter(|session| *session != NONE);
-        let proven = || self.proves(lease.number(), session.map(|slot| self.grantor.session_id(slot)));
-        self.own(name, Some(lease.owner) == self.me, proven)
+        self.own(name, Some(lease.owner) == self.me, || self.proves_lease(lease))
+    }
+
+    /// Whether the request proves that its sender was granted a lease.
+    fn proves_lease(&self, lease: &StoredLease) -> bool {
+        let session = Some(self.grantor.table.actors[lease.actor].session).filter(|session| *session != NONE);
+        self.proves(lease.number(), session.map(|slot| self.grantor.session_id(slot)))
     }
 
     /// The same for a receipt or a cache grant, if it exists.

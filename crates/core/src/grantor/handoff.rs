@@ -10,9 +10,36 @@ use crate::mutants::{self, Mutant};
 use crate::record::{DrainCause, Record};
 use crate::refusal::{Limit, Refusal, RefusalSubject};
 
+/// What a handoff does.
+struct HandoffPlan {
+    mode: HandoffMode,
+    drain_ms: u64,
+    /// The waiter that is granted at once in an overlap.
+    successor: Option<u32>,
+}
+
 impl Grantor {
     pub(super) fn handoff(&mut self, handoff: &Handoff<'_>) -> Result<Answer, Refusal> {
         let slot = self.handoff_lease(handoff)?;
+        if handoff.number.is_some() {
+            self.end_if_over(slot, false)?;
+        }
+        let HandoffPlan { mode, drain_ms, successor } = self.plan_handoff(slot, handoff)?;
+        let to = handoff.to.unwrap_or_default();
+        self.announce(slot, DrainCause::Handoff { mode, to }, drain_ms);
+        if let Some(successor) = successor {
+            self.grant_waiter(successor, Some(slot))?;
+        }
+        Ok(Answer::Current(self.current_answer(slot)))
+    }
+
+    /// Checks that a handoff could start now. Returns its lease.
+    pub(super) fn check_handoff(&self, handoff: &Handoff<'_>) -> Result<u32, Refusal> {
+        let slot = self.handoff_lease(handoff)?;
+        self.plan_handoff(slot, handoff).map(|_| slot)
+    }
+
+    fn plan_handoff(&self, slot: u32, handoff: &Handoff<'_>) -> Result<HandoffPlan, Refusal> {
         let lease = self.table.lease(slot);
         if !matches!(lease.access(), Access::Exclusive | Access::Slot) {
             return Err(Refusal::Invalid {
@@ -31,28 +58,25 @@ impl Grantor {
             return Err(Refusal::Invalid { field: "drain", reason: "from 100 ms to 10 minutes" });
         }
         let drain_ms = drain_ms.max(self.max_silent_hold(slot, rule.drain_ms));
-        let to = handoff.to.unwrap_or_default();
         let mode = if mutants::on(Mutant::GapOverlaps) { HandoffMode::Overlap } else { mode };
         if mode == HandoffMode::Gap {
-            self.announce(slot, DrainCause::Handoff { mode, to }, drain_ms);
-            return Ok(Answer::Current(self.current_answer(slot)));
+            return Ok(HandoffPlan { mode, drain_ms, successor: None });
         }
         // An overlap needs a waiting successor: the resource never has no holder.
         self.check_quarantine()?;
-        let successor = self
-            .successor(resource, to, self.table.lease(slot).access())
-            .ok_or(Refusal::NotFound(RefusalSubject::Wait))?;
+        let to = handoff.to.unwrap_or_default();
+        let successor = self.successor(resource, to, lease.access()).ok_or(Refusal::NotFound(RefusalSubject::Wait))?;
         self.check_fits_instead(slot)?;
         self.next_number()?;
-        self.announce(slot, DrainCause::Handoff { mode, to }, drain_ms);
-        self.grant_waiter(successor, Some(slot))?;
-        Ok(Answer::Current(self.current_answer(slot)))
+        Ok(HandoffPlan { mode, drain_ms, successor: Some(successor) })
     }
 
     /// The lease of a handoff: selected with a token by its holder, or without one by an operator.
-    fn handoff_lease(&mut self, handoff: &Handoff<'_>) -> Result<u32, Refusal> {
+    fn handoff_lease(&self, handoff: &Handoff<'_>) -> Result<u32, Refusal> {
         match handoff.number {
-            Some(number) => self.current(&LeaseRef { selector: handoff.selector, number, session: None, holder: None }),
+            Some(number) => {
+                self.find_held(&LeaseRef { selector: handoff.selector, number, session: None, holder: None })
+            }
             None => match self.leases_of(&handoff.selector)?[..] {
                 [slot] => Ok(slot),
                 _ => Err(Refusal::Invalid {

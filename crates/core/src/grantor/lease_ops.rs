@@ -21,7 +21,7 @@ impl Grantor {
         Ok(slot)
     }
 
-    fn find_held(&self, lease_ref: &LeaseRef<'_>) -> Result<u32, Refusal> {
+    pub(super) fn find_held(&self, lease_ref: &LeaseRef<'_>) -> Result<u32, Refusal> {
         let slot = match lease_ref.selector {
             LeaseSelector::Id(id) => self.by_id(id, lease_ref)?,
             LeaseSelector::Resource(name) => self.by_name(name, lease_ref)?,
@@ -98,7 +98,7 @@ impl Grantor {
 
     /// Ends an expired lease and returns the reason. In a late turn the grantor itself was stalled, so a renewal that was
     /// queued is still accepted, and so is the progress it reports (L12). A maximum hold and a scheduled end get no grace.
-    fn end_if_over(&mut self, slot: u32, brings_progress: bool) -> Result<(), Refusal> {
+    pub(super) fn end_if_over(&mut self, slot: u32, brings_progress: bool) -> Result<(), Refusal> {
         let now = self.now();
         let late = self.turn().late;
         let (deadline, reason) = self.table.lease_deadline(slot, now);

@@ -33,7 +33,7 @@ mod waiters;
 
 pub use audit::AuditChange;
 pub use authorize::Denial;
-pub use proposals::ProposalView;
+pub use proposals::{ActAlone, ProposalView};
 pub use query::{Query, QueryAnswer, QueryOutcome, QueuePage, hide_names};
 pub use query_budget::QueryBudget;
 pub use recovery::{
@@ -117,6 +117,8 @@ pub struct Output {
     pub notices: Vec<Notice>,
     /// Requests that the access rules refused, for metrics and logs.
     pub denials: Vec<Denial>,
+    /// Dangerous commands that were executed without a second identity, for metrics and logs.
+    pub acts_alone: Vec<ActAlone>,
     /// Whether to take no further turn, because another server shall lead.
     pub step_down: bool,
 }
@@ -132,6 +134,7 @@ impl Output {
         self.replies.clear();
         self.notices.clear();
         self.denials.clear();
+        self.acts_alone.clear();
         self.step_down = false;
     }
 }

@@ -116,13 +116,13 @@ impl Grantor {
         Ok(Answer::Done)
     }
 
-    pub(super) fn set_charter(
-        &mut self,
-        caller: &Caller<'_>,
-        prefix: &str,
+    /// Checks that a charter could be set now. Returns its prefix.
+    pub(super) fn check_set_charter<'a>(
+        &self,
+        prefix: &'a str,
         charter: &Charter,
         comment: &str,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<&'a str, Refusal> {
         let prefix = Prefix::parse(prefix)?.as_str();
         check_comment(comment)?;
         charter
@@ -139,6 +139,18 @@ impl Grantor {
             let max = limits::CHARTERS as u64;
             return Err(Refusal::Exhausted { limit: Limit::Charters, max, got: max + 1 });
         }
+        Ok(prefix)
+    }
+
+    pub(super) fn set_charter(
+        &mut self,
+        caller: &Caller<'_>,
+        prefix: &str,
+        charter: &Charter,
+        comment: &str,
+    ) -> Result<Answer, Refusal> {
+        let prefix = self.check_set_charter(prefix, charter, comment)?;
+        let is_new = self.table.charters.get(prefix).is_none();
         if is_new && !mutants::on(Mutant::ChartersNotCounted) {
             self.check_identity_limits(caller, IdentityUsage::CHARTER)?;
         }
@@ -197,14 +209,19 @@ impl Grantor {
     }
 }
 
-/// Checks an operator's comment: text that a later reader of the audit log sees as it was written.
+/// Checks an operator's comment.
 pub(super) fn check_comment(comment: &str) -> Result<(), Refusal> {
-    if comment.len() > limits::COMMENT_BYTES {
-        return Err(Refusal::Invalid { field: "comment", reason: "at most 512 bytes" });
+    check_audit_text("comment", comment)
+}
+
+/// Checks an operator's text: a later reader of the audit log sees it as it was written.
+pub(super) fn check_audit_text(field: &'static str, text: &str) -> Result<(), Refusal> {
+    if text.len() > limits::COMMENT_BYTES {
+        return Err(Refusal::Invalid { field, reason: "at most 512 bytes" });
     }
-    if comment.chars().any(|c| is_misleading(c) && c != '\n') {
+    if text.chars().any(|c| is_misleading(c) && c != '\n') {
         let reason = "no control characters except line breaks, and no text-direction characters";
-        return Err(Refusal::Invalid { field: "comment", reason });
+        return Err(Refusal::Invalid { field, reason });
     }
     Ok(())
 }

@@ -95,9 +95,11 @@ impl Grantor {
         let waived = self.table.waived_until > self.now();
         let starts_none = waived || (repeated && !mutants::on(Mutant::ReporterStopsForever));
         let starts_none = starts_none || mutants::on(Mutant::RollbackNotQuarantined);
-        let started = self.now().plus(if starts_none { 0 } else { self.quarantine_ms() });
-        // One that lasts longer stays.
-        let quarantine = self.table.quarantine.map_or(started, |current| current.until.max(started));
+        let length = if starts_none { 0 } else { self.quarantine_ms() };
+        // Evidence never shortens a quarantine, for example one that began before the longest ttl was lowered.
+        let running = self.table.quarantine.map_or(self.now(), |quarantine| quarantine.until);
+        let running = if mutants::on(Mutant::EvidenceShortensQuarantine) { self.now() } else { running };
+        let quarantine = self.now().plus(length).max(running);
         self.record(&Record::RolledBack { presented, counter, quarantine });
         self.rollback_evidence.proofs += 1;
         self.rollback_evidence.repeated += u64::from(repeated);

@@ -66,6 +66,11 @@ impl Refusal {
                 out.u8(17);
                 out.num(*proposal);
             }
+            Self::SubjectChanged { subject, proposed, found } => {
+                out.raw(&[18, *subject as u8]);
+                out.num(*proposed);
+                out.num(*found);
+            }
         }
     }
 
@@ -96,6 +101,11 @@ impl Refusal {
             }
             16 => Self::AccessChange { held: pick(from, AccessKind::ALL)?, requested: pick(from, AccessKind::ALL)? },
             17 => Self::ApprovalRequired { proposal: from.num()? },
+            18 => Self::SubjectChanged {
+                subject: pick(from, RefusalSubject::ALL)?,
+                proposed: from.num()?,
+                found: from.num()?,
+            },
             _ => return Err(from.wrong("no such refusal")),
         })
     }

@@ -64,6 +64,8 @@ named! {
         MaxTtl => "max_ttl",
         /// A proposal that waits for an approval.
         Proposal => "proposal",
+        /// The tenure of the server that leads.
+        Tenure => "tenure",
     }
 }
 
@@ -91,6 +93,7 @@ impl RefusalSubject {
             }
             Self::MaxTtl => "the cluster has no longest ttl; create the cluster first",
             Self::Proposal => "the proposal does not exist, expired, was withdrawn or was executed; list the proposals",
+            Self::Tenure => "no server leads; read the cluster status before you retry",
         }
     }
 
@@ -116,10 +119,43 @@ impl RefusalSubject {
             Self::Proposal => {
                 "the proposal is another command than the approved one; list the proposals and read it again"
             }
+            Self::Tenure => "another server leads; read the cluster status before you retry",
             Self::MaxTtl => {
                 "a lease, session, wait, message, cached key or charter has a longer ttl; end or shorten it, then retry"
             }
         }
+    }
+}
+
+impl RefusalSubject {
+    /// What changed between a proposal and its approval.
+    pub(super) const fn changed_text(self) -> &'static str {
+        match self {
+            Self::Lease => "the leases are not the ones that were named",
+            Self::Hold => "the resource was freed and blocked again",
+            Self::Quarantine => "another quarantine began",
+            Self::Charter => "the charter was changed",
+            Self::MaxTtl => "max_ttl was changed",
+            Self::Tenure => "another server leads",
+            Self::Resource
+            | Self::Session
+            | Self::Wait
+            | Self::Request
+            | Self::Message
+            | Self::Key
+            | Self::Intent
+            | Self::Capacity
+            | Self::Handoff
+            | Self::Floor
+            | Self::Target
+            | Self::Standby
+            | Self::Proposal => "its subject was changed",
+        }
+    }
+
+    /// Whether the values of a change are a number of something.
+    pub(super) const fn has_count(self) -> bool {
+        matches!(self, Self::Lease)
     }
 }
 
@@ -226,5 +262,7 @@ named! {
         IdentityCharters => "identity_charters",
         /// Targets that one identity reported.
         IdentityTargets => "identity_targets",
+        /// Bytes of the proposals that wait for an approval.
+        ProposalBytes => "proposal_bytes",
     }
 }

@@ -195,7 +195,8 @@ impl Spec {
         self.counter = self.next_number() - 1;
         self.openings.clear();
         let length = if self.waived_until > self.now { 0 } else { self.max_ttl };
-        self.quarantine = Some((self.now + length, true));
+        let running = self.quarantine.map_or(self.now, |(until, _)| until);
+        self.quarantine = Some((running.max(self.now + length), true));
     }
 
     /// L11: a retry gets the same answer, except that a grant or wait is reported with its current state.

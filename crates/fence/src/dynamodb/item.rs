@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use leasehold_core::name::resource_hash;
 use leasehold_core::token::{Cluster, Number};
 
+use crate::error::OTHER_FENCE;
 use crate::mark_state::MarkState;
-use crate::{Error, FenceId, FenceRefusal, MarkInfo, MarkLoss};
+use crate::{Error, FenceId, FenceRefusal, Mark, MarkInfo, MarkLoss};
 
 /// An item of a table.
 pub(super) type Item = HashMap<String, AttributeValue>;
@@ -14,11 +16,20 @@ pub(super) type Item = HashMap<String, AttributeValue>;
 /// Name of the key attribute.
 pub(super) const KEY: &str = "place";
 /// Name of the attribute of a sealed mark; others have none.
-pub(super) const SEALED: &str = "sealed";
+const SEALED: &str = "sealed";
 
 /// The key of a fence: cluster, resource and slot.
 pub(super) fn key(id: &FenceId) -> String {
     format!("{}/{}/{}", id.cluster(), id.resource_hash(), id.slot())
+}
+
+/// Cluster, hash of the resource and slot in the key of an item; `None` if the item is no mark.
+pub(super) fn parse_key(item: &Item) -> Option<(Cluster, String, u32)> {
+    let key = item.get(KEY)?.as_s().ok()?;
+    let mut parts = key.split('/');
+    let (cluster, hash, slot) = (parts.next()?.parse().ok()?, parts.next()?, parts.next()?.parse().ok()?);
+    let is_own = parts.next().is_none() && format!("{cluster}/{hash}/{slot}") == *key && hash.len() == 16;
+    is_own.then(|| (cluster, hash.to_owned(), slot))
 }
 
 /// Encodes a mark.
@@ -50,9 +61,35 @@ pub(super) fn encode(id: &FenceId, table: &str, state: &MarkState, nonce: &str) 
     item
 }
 
-/// Decodes a mark. If it was armed in another table, it is lost (F7).
-pub(super) fn decode(item: &Item, table: &str) -> Result<MarkState, Error> {
-    state(item, table).ok_or_else(|| FenceRefusal::MarkLost(MarkLoss::Unreadable).into())
+/// Decodes the mark of this fence. If it was armed in another table, it is lost (F7).
+pub(super) fn decode(item: &Item, id: &FenceId, table: &str) -> Result<MarkState, Error> {
+    let text = |name: &str| item.get(name)?.as_s().ok();
+    let slot = item.get("slot").and_then(as_u64);
+    if text("cluster").is_some_and(|cluster| *cluster != id.cluster().to_string()) {
+        return Err(FenceRefusal::ForeignMark.into());
+    }
+    if text("name").is_some_and(|name| name != id.resource()) || slot.is_some_and(|slot| slot != u64::from(id.slot())) {
+        return Err(Error::Conflict(OTHER_FENCE));
+    }
+    let is_named = text("cluster").is_some() && text("name").is_some() && slot.is_some();
+    let state = is_named.then(|| state(item, table)).flatten();
+    state.ok_or_else(|| FenceRefusal::MarkLost(MarkLoss::Unreadable).into())
+}
+
+/// What a re-arm keeps of the mark of this fence, also if the mark is missing or unreadable. A damaged seal stays a seal, and a
+/// damaged `strict` stays strict.
+pub(super) fn recover(item: Option<&Item>, id: &FenceId, table: &str) -> Result<MarkState, Error> {
+    let Some(item) = item else { return Ok(MarkState::FRESH) };
+    match decode(item, id, table) {
+        Err(Error::Refused(FenceRefusal::MarkLost(MarkLoss::Unreadable))) => Ok(MarkState {
+            highest: item.get("seen").and_then(as_u64).and_then(Number::new),
+            incarnation: item.get("incarnation").and_then(|value| value.as_s().ok()?.parse().ok()),
+            strict: item.get("strict") != Some(&AttributeValue::Bool(false)),
+            sealed: item.contains_key(SEALED),
+            ..MarkState::FRESH
+        }),
+        state => state,
+    }
 }
 
 fn state(item: &Item, table: &str) -> Option<MarkState> {
@@ -63,38 +100,34 @@ fn state(item: &Item, table: &str) -> Option<MarkState> {
     } else {
         (item.get("table")?.as_s().ok()? != table).then_some(MarkLoss::Moved)
     };
-    let last_number = optional(item.get("last_of"), as_u64)?;
-    let last = optional(item.get("last"), as_u64)?.filter(|_| last_number == highest.map(Number::get));
+    let last = optional(item.get("last"), |value| Some((as_u64(value)?, as_u64(item.get("last_of")?)?)))?;
+    let last_sequence = last.filter(|(_, of)| Some(*of) == highest.map(Number::get)).map(|(last, _)| last);
     let incarnation = optional(item.get("incarnation"), |value| value.as_s().ok()?.parse().ok())?;
-    let sealed = optional(item.get(SEALED), |value| value.as_bool().ok().copied())? == Some(true);
-    Some(MarkState { highest, loss, incarnation, strict: flag("strict")?, sealed, last_sequence: last })
+    let sealed = optional(item.get(SEALED), |value| value.as_bool().ok().copied().filter(|sealed| *sealed))?.is_some();
+    Some(MarkState { highest, loss, incarnation, strict: flag("strict")?, sealed, last_sequence })
 }
 
 /// The nonce of the last write.
-pub(super) fn nonce(item: &Item) -> Option<&str> {
-    item.get("nonce")?.as_s().ok().map(String::as_str)
+pub(super) fn nonce(item: &Item) -> Option<&AttributeValue> {
+    item.get("nonce")
 }
 
-/// Decodes a mark for `list_marks`.
-pub(super) fn info(item: &Item, table: &str) -> Result<MarkInfo, Error> {
-    let MarkState { incarnation, strict, sealed, .. } = decode(item, table)?;
-    let mark = decode(item, table)?.stored_mark().mark;
-    let text = |name: &str| item.get(name)?.as_s().ok().cloned();
-    let info = || {
-        let cluster: Cluster = text("cluster")?.parse().ok()?;
-        let slot = u32::try_from(as_u64(item.get("slot")?)?).ok()?;
-        Some(MarkInfo {
-            cluster,
-            resource_hash: text("resource")?,
-            name: text("name"),
-            slot,
-            mark,
-            incarnation,
-            strict,
-            sealed,
-        })
-    };
-    info().ok_or_else(|| FenceRefusal::MarkLost(MarkLoss::Unreadable).into())
+/// Decodes a mark for `list_marks`; `None` if the item is no mark. A mark that cannot be read is lost.
+pub(super) fn info(item: &Item, table: &str) -> Option<MarkInfo> {
+    let (cluster, hash, slot) = parse_key(item)?;
+    let name = item.get("name").and_then(|name| name.as_s().ok());
+    let name = name.filter(|name| format!("{:016x}", u64::from_be_bytes(resource_hash(name))) == hash).cloned();
+    let state = state(item, table);
+    Some(MarkInfo {
+        cluster,
+        resource_hash: hash,
+        name,
+        slot,
+        mark: state.map_or(Mark::Lost, |state| state.stored_mark().mark),
+        incarnation: state.and_then(|state| state.incarnation),
+        strict: state.is_some_and(|state| state.strict),
+        sealed: item.contains_key(SEALED),
+    })
 }
 
 pub(super) fn text(value: impl ToString) -> AttributeValue {

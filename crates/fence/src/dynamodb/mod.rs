@@ -20,11 +20,14 @@
 //! # }
 //! ```
 
+mod attempts;
+mod failure;
 mod item;
 mod requests;
+mod table;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use aws_sdk_dynamodb;
 use aws_sdk_dynamodb::Client;
@@ -37,13 +40,16 @@ use crate::nonce::nonce;
 use crate::observer::EventSink;
 use crate::seal_verifier::SealCheck;
 use crate::{ApplyOnce, Counters, Error, FenceId, FenceRefusal, MarkInfo, MarkLoss, Observer, Operation, SealVerifier};
-pub use requests::install;
-use requests::{MarkTable, WriteOutcome};
+use attempts::Attempts;
+use failure::Failure;
+use item::Item;
+use requests::MarkTable;
+pub use table::install;
 
 /// Default of [`Fence::with_claim_timeout`].
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);
-/// Pause between two attempts.
-const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+/// A transaction has at most 100 items, and one of them is the mark.
+const MAX_ITEMS: usize = 99;
 
 /// A fence whose mark is an item of a table. Clones are cheap.
 #[derive(Clone, Debug)]
@@ -56,14 +62,16 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// Opens a fence whose mark is in this table. It reads the id of the table, because a restored table is another one.
+    /// Opens a fence whose mark is in this table. It reads the id of the table, because a restored table is another one. The
+    /// fence makes its own retries, with a limit for each request, and ignores those of the client.
     pub async fn open(client: Client, table: &str, id: &FenceId) -> Result<Self, Error> {
-        let marks = MarkTable::open(client, table).await?;
+        let marks = Attempts::new(CLAIM_TIMEOUT).read(|| MarkTable::open(&client, table)).await?;
         let (seals, events) = (SealCheck::default(), EventSink::default());
         Ok(Self { id: id.clone(), seals, table: marks, claim_timeout: CLAIM_TIMEOUT, events })
     }
 
-    /// How long a claim or a write retries while other transactions interfere (F8). Default: 30 s.
+    /// How long a call retries while other transactions interfere, the table has no capacity, or DynamoDB does not reply (F8).
+    /// Default: 30 s.
     pub const fn with_claim_timeout(mut self, timeout: Duration) -> Self {
         self.claim_timeout = timeout;
         self
@@ -88,10 +96,11 @@ impl Fence {
 
     /// Creates the mark, armed as fresh: its first token sets it. Fails if it exists.
     pub async fn arm(&self) -> Result<(), Error> {
-        if self.table.create(&self.id, &MarkState::FRESH, &nonce()?).await? {
-            return Ok(());
-        }
-        Err(Error::Conflict("the resource and slot have a mark already; use it, or re-arm it"))
+        self.change(|item| match item {
+            None => Ok(MarkState::FRESH),
+            Some(_) => Err(Error::Conflict("the resource and slot have a mark already; use it, or re-arm it")),
+        })
+        .await
     }
 
     /// Raises the mark. A new holder calls this before it reads.
@@ -99,7 +108,7 @@ impl Fence {
         self.step(Operation::Claim, token.as_ref(), None, Vec::new()).await.map(|(admission, _)| admission.number)
     }
 
-    /// Applies these writes atomically: at most 99, each to another item, and none to the mark.
+    /// Applies these writes atomically: at most 99, each to another item, and none to the mark of a fence.
     pub async fn write(
         &self,
         token: impl AsRef<str>,
@@ -122,7 +131,7 @@ impl Fence {
 
     /// The mark; `None` if no token was admitted yet. A lost mark is a refusal.
     pub async fn mark(&self) -> Result<Option<Number>, Error> {
-        self.state().await?.0.mark()
+        self.state(&mut Attempts::new(self.claim_timeout)).await?.mark()
     }
 
     /// Declares the mark lost: the fenced data was restored to an earlier state. All tokens are rejected until
@@ -131,10 +140,15 @@ impl Fence {
         self.operate(MarkState::declare_lost).await
     }
 
-    /// Re-arms a mark that was restored or declared lost. No earlier holder may have a number above `floor`. A floor below
-    /// the mark is an error.
+    /// Re-arms a mark that was restored, declared lost, damaged or deleted. No earlier holder may have a number above `floor`. A
+    /// floor below the mark is an error. With a deleted mark, its seal is gone too.
     pub async fn rearm(&self, floor: Number) -> Result<(), Error> {
-        self.operate(|state| state.rearm(floor)).await
+        self.change(|item| {
+            let mut state = item::recover(item, &self.id, self.table.table_id())?;
+            state.rearm(floor)?;
+            Ok(state)
+        })
+        .await
     }
 
     /// Sets whether the fence rejects tokens of other incarnations until they are adopted (T5).
@@ -152,25 +166,48 @@ impl Fence {
         self.operate(|state| state.adopt(incarnation)).await
     }
 
-    async fn state(&self) -> Result<(MarkState, String), Error> {
-        let item = self.table.read(&self.id).await?.ok_or(FenceRefusal::MarkLost(MarkLoss::Missing))?;
-        let nonce = item::nonce(&item).unwrap_or_default().to_owned();
-        Ok((item::decode(&item, self.table.table_id())?, nonce))
+    async fn state(&self, attempts: &mut Attempts) -> Result<MarkState, Error> {
+        self.decode(attempts.read(|| self.table.read(&self.id)).await?.as_ref())
+    }
+
+    fn decode(&self, item: Option<&Item>) -> Result<MarkState, Error> {
+        let item = item.ok_or(FenceRefusal::MarkLost(MarkLoss::Missing))?;
+        item::decode(item, &self.id, self.table.table_id())
     }
 
     async fn operate(&self, change: impl Fn(&mut MarkState) -> Result<(), Error>) -> Result<(), Error> {
-        let (own, began) = (nonce()?, Instant::now());
-        loop {
-            let (mut state, before) = self.state().await?;
-            if before == own {
-                return Ok(());
-            }
+        self.change(|item| {
+            let mut state = self.decode(item)?;
             change(&mut state)?;
-            if self.table.replace(&self.id, &state, &before, &own).await? {
+            Ok(state)
+        })
+        .await
+    }
+
+    /// Replaces the item of the mark by the one that `next` returns for it.
+    async fn change(&self, next: impl Fn(Option<&Item>) -> Result<MarkState, Error>) -> Result<(), Error> {
+        let (own, mut attempts) = (nonce()?, Attempts::new(self.claim_timeout));
+        self.ensure_current(&mut attempts).await?;
+        loop {
+            let before = attempts.read(|| self.table.read(&self.id)).await?;
+            if is_written_by(before.as_ref(), &own) {
                 return Ok(());
             }
-            self.wait(began).await?;
+            let state = next(before.as_ref()).map_err(|error| attempts.unconfirmed_or(error))?;
+            match attempts.send(self.table.replace(&self.id, before.as_ref(), &state, &own)).await {
+                Ok(()) => return Ok(()),
+                Err(failure) => attempts.note(failure)?,
+            }
+            attempts.pause().await?;
         }
+    }
+
+    /// Refuses if the table of this name is no longer the one that was opened.
+    async fn ensure_current(&self, attempts: &mut Attempts) -> Result<(), Error> {
+        if attempts.read(|| self.table.is_current()).await? {
+            return Ok(());
+        }
+        Err(FenceRefusal::MarkLost(MarkLoss::Moved).into())
     }
 
     async fn step(
@@ -196,58 +233,71 @@ impl Fence {
         sequence: Option<u64>,
         items: Vec<TransactWriteItem>,
     ) -> Result<(Admission, ApplyOnce), Error> {
-        let (own, began) = (nonce()?, Instant::now());
-        if operation == Operation::Claim && !self.table.is_current().await? {
-            return Err(FenceRefusal::MarkLost(MarkLoss::Moved).into());
+        if items.len() > MAX_ITEMS {
+            return Err(Error::InvalidArgument("a write has more than 99 items; split it"));
+        }
+        if items.iter().any(|item| self.table.is_mark(item)) {
+            return Err(Error::InvalidArgument("an item of the write is the mark of a fence; remove it"));
+        }
+        let (own, mut attempts) = (nonce()?, Attempts::new(self.claim_timeout));
+        if operation == Operation::Claim {
+            self.ensure_current(&mut attempts).await?;
         }
         loop {
-            let outcome = match operation {
-                Operation::Claim => self.table.claim(&self.id, presented, &own).await?,
-                Operation::Write => self.table.write(&self.id, presented, sequence, &own, &items).await?,
+            let result = match operation {
+                Operation::Claim => attempts.send(self.table.claim(&self.id, presented, &own)).await,
+                Operation::Write => {
+                    let write = self.table.write(&self.id, presented, sequence, &own, &items);
+                    attempts.send(write).await.map(|()| None)
+                }
             };
-            match outcome {
-                WriteOutcome::Applied { previous_incarnation: left } => {
-                    return Ok((
-                        Admission { number: presented.number, previous_incarnation: left },
-                        ApplyOnce::Applied,
-                    ));
+            match result {
+                Ok(before) => {
+                    let left = before.filter(|before| *before != presented.incarnation);
+                    let admission = Admission { number: presented.number, previous_incarnation: left };
+                    return Ok((admission, ApplyOnce::Applied));
                 }
                 // The condition is the rule. Read the mark and apply the rule here, to find out why it failed.
-                WriteOutcome::Refused => {
-                    let (state, _) = self.state().await?;
+                Err(Failure::Condition) => {
+                    let state = self.state(&mut attempts).await?;
                     let (admission, once) = presented.admit(&state.stored_mark(), sequence)?;
                     if let ApplyOnce::AlreadyApplied { .. } = once {
                         return Ok((admission, once));
                     }
+                    attempts.note(Failure::Condition)?;
                 }
-                WriteOutcome::Conflict => {}
-                WriteOutcome::Unknown(error) => {
-                    if self.state().await?.1 == own {
-                        return Ok((
-                            Admission { number: presented.number, previous_incarnation: None },
-                            ApplyOnce::Applied,
-                        ));
+                Err(Failure::Unknown(error)) => {
+                    // If the mark cannot be read either, the next attempt tells: it has the same request token.
+                    let read = attempts.send(self.table.read(&self.id)).await;
+                    if read.is_ok_and(|item| is_written_by(item.as_ref(), &own)) {
+                        let admission = Admission { number: presented.number, previous_incarnation: None };
+                        return Ok((admission, ApplyOnce::Applied));
                     }
-                    if began.elapsed() >= self.claim_timeout {
-                        return Err(error);
-                    }
+                    attempts.note(Failure::Unknown(error))?;
                 }
+                Err(failure) => attempts.note(failure)?,
             }
-            self.wait(began).await?;
+            attempts.pause().await?;
         }
-    }
-
-    async fn wait(&self, began: Instant) -> Result<(), Error> {
-        if began.elapsed() >= self.claim_timeout {
-            return Err(Error::Blocked { waited: began.elapsed(), blockers: Vec::new() });
-        }
-        tokio::time::sleep(RETRY_INTERVAL).await;
-        Ok(())
     }
 }
 
-/// Returns all marks of a table.
+/// Whether the write with this nonce is the last one of the item.
+fn is_written_by(item: Option<&Item>, own: &str) -> bool {
+    item.and_then(item::nonce).and_then(|nonce| nonce.as_s().ok()).is_some_and(|nonce| nonce == own)
+}
+
+/// Returns all marks of a table. A mark that cannot be read is listed as lost; an item that is no mark is not listed.
 pub async fn list_marks(client: Client, table: &str) -> Result<Vec<MarkInfo>, Error> {
-    let table = MarkTable::open(client, table).await?;
-    table.scan().await?.iter().map(|item| item::info(item, table.table_id())).collect()
+    let mut attempts = Attempts::new(CLAIM_TIMEOUT);
+    let table = attempts.read(|| MarkTable::open(&client, table)).await?;
+    let (mut marks, mut after) = (Vec::new(), None);
+    loop {
+        let (items, next) = Attempts::new(CLAIM_TIMEOUT).read(|| table.scan(after.as_ref())).await?;
+        marks.extend(items.iter().filter_map(|item| item::info(item, table.table_id())));
+        if next.is_none() {
+            return Ok(marks);
+        }
+        after = next;
+    }
 }

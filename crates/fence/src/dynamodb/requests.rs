@@ -3,26 +3,27 @@
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::error::{BuildError, ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::error::BuildError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
-use aws_sdk_dynamodb::types::{
-    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ReturnValue, ScalarAttributeType,
-    TableStatus, TransactWriteItem, Update,
-};
-use leasehold_core::token::Incarnation;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, TransactWriteItem, Update};
+use leasehold_core::token::{Incarnation, Number};
 
-use super::RETRY_INTERVAL;
+use super::failure::Failure;
 use super::item::{self, Item, KEY, number, text};
+use super::table;
 use crate::admission::PresentedToken;
 use crate::mark_state::MarkState;
 use crate::{Error, FenceId};
 
-/// The rule: armed in this table, not lost, at or above the mark, and of an incarnation that the fence follows. Names that
-/// DynamoDB reserves have a `#`.
-const RULE: &str = "#table = :table AND lost = :no AND (attribute_not_exists(seen) OR seen <= :seen) \
-     AND (#strict = :no OR attribute_not_exists(incarnation) OR incarnation = :incarnation)";
+/// The rule: of this fence, armed in this table, not lost, at or above the mark, and of an incarnation that the fence follows.
+/// It does not hold for a damaged mark. Names that DynamoDB reserves have a `#`.
+const RULE: &str = "#cluster = :cluster AND #name = :name AND slot = :slot AND #table = :table AND lost = :no \
+     AND (attribute_not_exists(seen) OR seen BETWEEN :first AND :seen) \
+     AND (#strict = :no OR (#strict = :yes AND (attribute_not_exists(incarnation) OR incarnation = :incarnation)))";
 /// The addition for a token that was not verified: the fence is not sealed.
 const UNSEALED_RULE: &str = " AND attribute_not_exists(sealed)";
+/// The addition for a verified token.
+const SEALED_RULE: &str = " AND (attribute_not_exists(sealed) OR sealed = :yes)";
 const RAISE: &str = "SET seen = :seen, incarnation = :incarnation, nonce = :nonce";
 /// The addition for a sequenced write. A sequence is valid only for the token with which it was stored.
 const SEQUENCE_RULE: &str = " AND (attribute_not_exists(#last) OR last_of < :seen OR #last < :last)";
@@ -36,52 +37,16 @@ pub(super) struct MarkTable {
     table_id: String,
 }
 
-/// The result of a claim or a write.
-#[derive(Debug)]
-pub(super) enum WriteOutcome {
-    /// Everything was applied.
-    Applied {
-        /// The incarnation that the fence followed before, if it is another one and the reply contains it.
-        previous_incarnation: Option<Incarnation>,
-    },
-    /// The condition failed; nothing was applied.
-    Refused,
-    /// Conflict with a concurrent transaction; nothing was applied.
-    Conflict,
-    /// The outcome is unknown.
-    Unknown(Error),
-}
-
-/// Creates the table of marks if it does not exist, and waits until it is active.
-pub async fn install(client: &Client, table: &str) -> Result<(), Error> {
-    let key = KeySchemaElement::builder().attribute_name(KEY).key_type(KeyType::Hash).build().map_err(build_error)?;
-    let attribute = AttributeDefinition::builder().attribute_name(KEY).attribute_type(ScalarAttributeType::S);
-    let attribute = attribute.build().map_err(build_error)?;
-    let create = client.create_table().table_name(table).key_schema(key).attribute_definitions(attribute);
-    match create.billing_mode(BillingMode::PayPerRequest).send().await {
-        Err(error) if !error.as_service_error().is_some_and(|e| e.is_resource_in_use_exception()) => {
-            return Err(storage_error(error));
-        }
-        _ => {}
-    }
-    loop {
-        let reply = client.describe_table().table_name(table).send().await.map_err(storage_error)?;
-        if reply.table().and_then(|table| table.table_status()) == Some(&TableStatus::Active) {
-            return Ok(());
-        }
-        tokio::time::sleep(RETRY_INTERVAL * 10).await;
-    }
-}
-
 impl MarkTable {
-    pub(super) async fn open(client: Client, table: &str) -> Result<Self, Error> {
-        let table_id = read_table_id(&client, table).await?;
+    pub(super) async fn open(client: &Client, table: &str) -> Result<Self, Failure> {
+        let client = table::without_retries(client);
+        let table_id = table::read_id(&client, table).await?;
         Ok(Self { client, table: table.to_owned(), table_id })
     }
 
     /// Whether the table of this name is still the one that was opened. A restored table is another one, with the old marks.
-    pub(super) async fn is_current(&self) -> Result<bool, Error> {
-        Ok(read_table_id(&self.client, &self.table).await? == self.table_id)
+    pub(super) async fn is_current(&self) -> Result<bool, Failure> {
+        Ok(table::read_id(&self.client, &self.table).await? == self.table_id)
     }
 
     /// The id of the table. A table restored from a backup has another id.
@@ -89,70 +54,54 @@ impl MarkTable {
         &self.table_id
     }
 
-    pub(super) async fn read(&self, id: &FenceId) -> Result<Option<Item>, Error> {
+    pub(super) async fn read(&self, id: &FenceId) -> Result<Option<Item>, Failure> {
         let get = self.client.get_item().table_name(&self.table).key(KEY, text(item::key(id)));
-        Ok(get.consistent_read(true).send().await.map_err(storage_error)?.item)
+        Ok(get.consistent_read(true).send().await?.item)
     }
 
-    pub(super) async fn scan(&self) -> Result<Vec<Item>, Error> {
-        let mut pages =
-            self.client.scan().table_name(&self.table).consistent_read(true).into_paginator().items().send();
-        let mut all = Vec::new();
-        while let Some(item) = pages.next().await {
-            all.push(item.map_err(storage_error)?);
-        }
-        Ok(all)
+    /// One page of all items, and the key after which the next one begins.
+    pub(super) async fn scan(&self, after: Option<&Item>) -> Result<(Vec<Item>, Option<Item>), Failure> {
+        let scan = self.client.scan().table_name(&self.table).consistent_read(true);
+        let page = scan.set_exclusive_start_key(after.cloned()).send().await?;
+        Ok((page.items.unwrap_or_default(), page.last_evaluated_key))
     }
 
-    /// Creates the mark; false if it exists.
-    pub(super) async fn create(&self, id: &FenceId, state: &MarkState, nonce: &str) -> Result<bool, Error> {
-        let put = self.client.put_item().table_name(&self.table);
-        let put = put.set_item(Some(item::encode(id, &self.table_id, state, nonce)));
-        let put = put.condition_expression("attribute_not_exists(place)").send().await;
-        condition_held(put.map(|_| ()), |error| error.is_conditional_check_failed_exception())
-    }
-
-    /// Replaces the state with nonce `before`; false if the nonce is another one.
+    /// Replaces the item that was read, or creates it. The condition fails if it has changed since.
     pub(super) async fn replace(
         &self,
         id: &FenceId,
+        before: Option<&Item>,
         state: &MarkState,
-        before: &str,
         nonce: &str,
-    ) -> Result<bool, Error> {
+    ) -> Result<(), Failure> {
         let put = self.client.put_item().table_name(&self.table);
         let put = put.set_item(Some(item::encode(id, &self.table_id, state, nonce)));
-        let put = put.condition_expression("nonce = :before").expression_attribute_values(":before", text(before));
-        condition_held(put.send().await.map(|_| ()), |error| error.is_conditional_check_failed_exception())
+        let put = match before.map(item::nonce) {
+            None => put.condition_expression("attribute_not_exists(place)"),
+            Some(None) => put.condition_expression("attribute_exists(place) AND attribute_not_exists(nonce)"),
+            Some(Some(nonce)) => {
+                put.condition_expression("nonce = :before").expression_attribute_values(":before", nonce.clone())
+            }
+        };
+        put.send().await?;
+        Ok(())
     }
 
-    /// Raises the mark, without other writes.
+    /// Raises the mark, without other writes. Returns the incarnation that the fence followed before.
     pub(super) async fn claim(
         &self,
         id: &FenceId,
         presented: PresentedToken,
         nonce: &str,
-    ) -> Result<WriteOutcome, Error> {
+    ) -> Result<Option<Incarnation>, Failure> {
         let request = self.client.update_item().table_name(&self.table).key(KEY, text(item::key(id)));
         let request =
             request.update_expression(RAISE).condition_expression(rule(presented)).return_values(ReturnValue::AllOld);
         let request = request.set_expression_attribute_names(Some(names(None)));
-        let request = request.set_expression_attribute_values(Some(self.values(presented, nonce, None)));
-        match request.send().await {
-            Ok(reply) => {
-                let before = reply.attributes.as_ref().and_then(|item| item::decode(item, &self.table_id).ok());
-                let before = before.and_then(|state| state.incarnation);
-                Ok(WriteOutcome::Applied {
-                    previous_incarnation: before.filter(|before| *before != presented.incarnation),
-                })
-            }
-            Err(error) => match error.as_service_error() {
-                Some(kind) if kind.is_conditional_check_failed_exception() => Ok(WriteOutcome::Refused),
-                Some(kind) if kind.is_transaction_conflict_exception() => Ok(WriteOutcome::Conflict),
-                _ if is_rejected(&error) => Err(storage_error(error)),
-                _ => Ok(WriteOutcome::Unknown(storage_error(error))),
-            },
-        }
+        let request = request.set_expression_attribute_values(Some(self.values(id, presented, nonce, None)));
+        let before = request.send().await?.attributes;
+        let before = before.ok_or_else(|| Failure::Unknown(Error::Storage("the reply lacks the mark".into())))?;
+        Ok(item::decode(&before, id, &self.table_id).ok().and_then(|state| state.incarnation))
     }
 
     /// Raises the mark and applies the items, in one transaction.
@@ -163,7 +112,8 @@ impl MarkTable {
         sequence: Option<u64>,
         nonce: &str,
         items: &[TransactWriteItem],
-    ) -> Result<WriteOutcome, Error> {
+    ) -> Result<(), Failure> {
+        let build_error = |error: BuildError| Failure::Rejected(Error::Storage(error.into()));
         let (rule, raise) = match sequence {
             Some(_) => (rule(presented) + SEQUENCE_RULE, format!("{RAISE}{RAISE_SEQUENCE}")),
             None => (rule(presented), RAISE.to_owned()),
@@ -171,36 +121,57 @@ impl MarkTable {
         let mark = Update::builder().table_name(&self.table).key(KEY, text(item::key(id)));
         let mark = mark.update_expression(raise).condition_expression(rule);
         let mark = mark.set_expression_attribute_names(Some(names(sequence)));
-        let mark = mark.set_expression_attribute_values(Some(self.values(presented, nonce, sequence)));
+        let mark = mark.set_expression_attribute_values(Some(self.values(id, presented, nonce, sequence)));
         let mark = TransactWriteItem::builder().update(mark.build().map_err(build_error)?).build();
         // The nonce is also the idempotency token of the request: DynamoDB applies a repeated request once, for ten minutes.
         let request = self.client.transact_write_items().client_request_token(nonce);
-        let request = request.set_transact_items(Some([&[mark], items].concat()));
-        let error = match request.send().await {
-            Ok(_) => return Ok(WriteOutcome::Applied { previous_incarnation: None }),
+        let error = match request.set_transact_items(Some([&[mark], items].concat())).send().await {
+            Ok(_) => return Ok(()),
             Err(error) => error,
         };
-        match error.as_service_error() {
-            Some(TransactWriteItemsError::TransactionCanceledException(canceled)) => {
-                let codes: Vec<&str> =
-                    canceled.cancellation_reasons().iter().map(|reason| reason.code().unwrap_or_default()).collect();
-                match codes.first() {
-                    Some(&"ConditionalCheckFailed") => Ok(WriteOutcome::Refused),
-                    _ if codes.contains(&"TransactionConflict") => Ok(WriteOutcome::Conflict),
-                    // A condition of the caller failed, or an item cannot be written.
-                    _ => Err(storage_error(error)),
-                }
-            }
-            Some(TransactWriteItemsError::TransactionInProgressException(_)) => Ok(WriteOutcome::Conflict),
-            _ if is_rejected(&error) => Err(storage_error(error)),
-            _ => Ok(WriteOutcome::Unknown(storage_error(error))),
-        }
+        let Some(TransactWriteItemsError::TransactionCanceledException(canceled)) = error.as_service_error() else {
+            return Err(error.into());
+        };
+        let reasons = canceled.cancellation_reasons();
+        let codes: Vec<&str> = reasons.iter().map(|reason| reason.code().unwrap_or_default()).collect();
+        let throttling = ["ThrottlingError", "ProvisionedThroughputExceeded"];
+        Err(match codes.first() {
+            Some(&"ConditionalCheckFailed") => Failure::Condition,
+            _ if codes.contains(&"TransactionConflict") => Failure::Conflict,
+            _ if codes.iter().any(|code| throttling.contains(code)) => Failure::Throttled(codes.join(", ")),
+            // A condition of the caller failed, or an item cannot be written.
+            _ => Failure::Rejected(Error::Storage(error.into())),
+        })
     }
 
-    fn values(&self, presented: PresentedToken, nonce: &str, sequence: Option<u64>) -> HashMap<String, AttributeValue> {
+    /// Whether a write would change the mark of a fence.
+    pub(super) fn is_mark(&self, item: &TransactWriteItem) -> bool {
+        let (table, key) = match item {
+            TransactWriteItem { put: Some(put), .. } => (put.table_name(), put.item()),
+            TransactWriteItem { update: Some(update), .. } => (update.table_name(), update.key()),
+            TransactWriteItem { delete: Some(delete), .. } => (delete.table_name(), delete.key()),
+            _ => return false,
+        };
+        // A table can also be named by its ARN.
+        let is_table = table == self.table || table.ends_with(&format!(":table/{}", self.table));
+        is_table && item::parse_key(key).is_some()
+    }
+
+    fn values(
+        &self,
+        id: &FenceId,
+        presented: PresentedToken,
+        nonce: &str,
+        sequence: Option<u64>,
+    ) -> HashMap<String, AttributeValue> {
         let mut values = HashMap::from([
+            (":cluster".to_owned(), text(id.cluster())),
+            (":name".to_owned(), text(id.resource())),
+            (":slot".to_owned(), number(id.slot())),
             (":table".to_owned(), text(&self.table_id)),
             (":no".to_owned(), AttributeValue::Bool(false)),
+            (":yes".to_owned(), AttributeValue::Bool(true)),
+            (":first".to_owned(), number(Number::FIRST)),
             (":seen".to_owned(), number(presented.number)),
             (":incarnation".to_owned(), text(presented.incarnation)),
             (":nonce".to_owned(), text(nonce)),
@@ -212,17 +183,8 @@ impl MarkTable {
     }
 }
 
-async fn read_table_id(client: &Client, table: &str) -> Result<String, Error> {
-    let reply = client.describe_table().table_name(table).send().await.map_err(storage_error)?;
-    let described = reply.table().ok_or_else(|| Error::Storage("the reply does not describe the table".into()))?;
-    // Servers that only emulate DynamoDB have no table ids; the creation time distinguishes tables there.
-    let created = described.creation_date_time().map(|time| format!("{}.{:09}", time.secs(), time.subsec_nanos()));
-    let id = described.table_id().map(str::to_owned).or(created);
-    id.ok_or_else(|| Error::Storage("the server returns neither a table id nor a creation time".into()))
-}
-
 fn names(sequence: Option<u64>) -> HashMap<String, String> {
-    let mut names = vec!["table", "strict"];
+    let mut names = vec!["cluster", "name", "table", "strict"];
     names.extend(sequence.map(|_| "last"));
     names.into_iter().map(|name| (format!("#{name}"), name.to_owned())).collect()
 }
@@ -230,40 +192,5 @@ fn names(sequence: Option<u64>) -> HashMap<String, String> {
 /// The rule for this token.
 fn rule(presented: PresentedToken) -> String {
     let unverified = presented.check_seal(true).is_err();
-    format!("{RULE}{}", if unverified { UNSEALED_RULE } else { "" })
-}
-
-/// Whether the condition of a put held.
-fn condition_held<E>(put: Result<(), SdkError<E>>, is_condition_failure: impl FnOnce(&E) -> bool) -> Result<bool, Error>
-where
-    SdkError<E>: std::error::Error + Send + Sync + 'static,
-{
-    match put {
-        Ok(()) => Ok(true),
-        Err(error) if error.as_service_error().is_some_and(is_condition_failure) => Ok(false),
-        Err(error) => Err(storage_error(error)),
-    }
-}
-
-/// Whether the request certainly was not applied: it was never sent, or the server rejected it.
-fn is_rejected<E: ProvideErrorMetadata, R>(error: &SdkError<E, R>) -> bool {
-    match error {
-        SdkError::ConstructionFailure(_) => true,
-        SdkError::ServiceError(reply) => !matches!(
-            reply.err().code(),
-            Some("InternalServerError" | "InternalServerErrorException" | "ServiceUnavailable") | None
-        ),
-        _ => false,
-    }
-}
-
-fn storage_error<E>(error: SdkError<E>) -> Error
-where
-    SdkError<E>: std::error::Error + Send + Sync + 'static,
-{
-    Error::Storage(error.into())
-}
-
-fn build_error(error: BuildError) -> Error {
-    Error::Storage(error.into())
+    format!("{RULE}{}", if unverified { UNSEALED_RULE } else { SEALED_RULE })
 }

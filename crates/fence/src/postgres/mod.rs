@@ -41,7 +41,7 @@ use crate::observer::EventSink;
 use crate::{ApplyOnce, Counters, Error, FenceId, Observer, Operation};
 pub use operator::list_marks;
 pub use probe::{GuardInfo, ProbeReport, ProbedWrite, repair_guards};
-pub use stamp::StampKey;
+pub use stamp::{StampKey, TargetStampKey, stamp};
 
 /// Version of [`SQL`].
 pub const VERSION: u32 = 4;
@@ -75,7 +75,7 @@ pub async fn install(db: &Client) -> Result<(), Error> {
 /// Fence of one resource and slot. It holds no connection and no state of the mark, so it works with any connection.
 ///
 /// The database checks every token, also its stamp if the fence is sealed; so a token argument is the text of the grant, or the
-/// stamped text that [`StampKey::stamp`] returns.
+/// stamped text that the server sends with the grant, or that [`stamp()`] returns.
 #[derive(Clone, Debug)]
 pub struct Fence {
     id: FenceId,

@@ -85,7 +85,7 @@ impl Fence {
     pub async fn seal(&self, db: &Client, key: &StampKey) -> Result<String, Error> {
         let (resource, slot) = (self.id.resource(), self.slot());
         let params: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&resource, Type::TEXT), (&slot, Type::INT8), (&key.bytes(), Type::BYTEA)];
+            [(&resource, Type::TEXT), (&slot, Type::INT8), (&key.expose(), Type::BYTEA)];
         Ok(db.query_typed("SELECT leasehold.seal($1, $3, $2)", &params).await?[0].get(0))
     }
 

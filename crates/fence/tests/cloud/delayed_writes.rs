@@ -7,7 +7,7 @@ use leasehold_fence::conformance::{Subject, token};
 
 use crate::child::Child;
 use crate::moto::server;
-use crate::proxy::{FaultyProxy, ProxyAction};
+use crate::proxy::{FaultyProxy, ProxyAction, calls};
 use crate::scenarios::block_on;
 use crate::subject::CloudSubject;
 use crate::target::{KINDS, Target, TargetAddress};
@@ -16,7 +16,7 @@ use crate::target::{KINDS, Target, TargetAddress};
 pub fn takes_effect(kind: &str, head: &str) -> bool {
     match kind {
         "s3" => head.starts_with("PUT ") && head.contains("leasehold.manifest"),
-        _ => head.to_ascii_lowercase().contains("x-amz-target: dynamodb_20120810.transactwriteitems"),
+        _ => calls(head, "TransactWriteItems"),
     }
 }
 

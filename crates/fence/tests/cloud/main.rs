@@ -6,6 +6,8 @@
 mod child;
 mod child_main;
 mod delayed_writes;
+mod dynamodb_marks;
+mod dynamodb_replies;
 mod kill;
 mod moto;
 mod plain_http;

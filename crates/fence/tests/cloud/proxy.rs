@@ -1,4 +1,4 @@
-//! An HTTP proxy that can hold or lose single requests and responses.
+//! An HTTP proxy that can hold, lose or answer single requests and responses.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,6 +16,12 @@ pub enum ProxyAction {
     ForwardAfter(Box<dyn FnOnce() + Send>),
     /// Forward the request, call this after its response, and lose the response.
     LoseResponse(Box<dyn FnOnce() + Send>),
+    /// Send this response without forwarding the request.
+    Respond(Vec<u8>),
+    /// Forward the request, and send this response instead of the server's.
+    ReplaceResponse(Vec<u8>),
+    /// Never respond, and keep the connection open.
+    Hang,
 }
 
 pub struct FaultyProxy {
@@ -46,6 +52,7 @@ impl FaultyProxy {
 fn handle(mut client: TcpStream, server: SocketAddr, decide: &Mutex<impl FnMut(&str) -> ProxyAction>) {
     let Some((head, mut request)) = read_request(&mut client) else { return };
     let action = (decide.lock().expect("not poisoned"))(&head);
+    let mut replaced = None;
     let (after, keep) = match action {
         ProxyAction::Forward => (None, true),
         ProxyAction::ForwardUnconditionally => {
@@ -58,6 +65,20 @@ fn handle(mut client: TcpStream, server: SocketAddr, decide: &Mutex<impl FnMut(&
             (None, true)
         }
         ProxyAction::LoseResponse(then) => (Some(then), false),
+        ProxyAction::Respond(response) => {
+            client.write_all(&response).ok();
+            client.shutdown(Shutdown::Both).ok();
+            return;
+        }
+        ProxyAction::ReplaceResponse(response) => {
+            replaced = Some(response);
+            (None, true)
+        }
+        ProxyAction::Hang => {
+            // Until the client disconnects.
+            client.read_to_end(&mut Vec::new()).ok();
+            return;
+        }
     };
     let mut upstream = TcpStream::connect(server).expect("the server listens");
     let line = request.windows(2).position(|two| two == b"\r\n").expect("a head has a first line");
@@ -71,9 +92,21 @@ fn handle(mut client: TcpStream, server: SocketAddr, decide: &Mutex<impl FnMut(&
     }
     if keep {
         // The client may have disconnected.
-        client.write_all(&response).ok();
+        client.write_all(&replaced.unwrap_or(response)).ok();
     }
     client.shutdown(Shutdown::Both).ok();
+}
+
+/// An HTTP response of DynamoDB with this status and JSON body.
+pub fn dynamodb_response(status: u16, body: &str) -> Vec<u8> {
+    let head = "Content-Type: application/x-amz-json-1.0\r\nConnection: close";
+    format!("HTTP/1.1 {status} Status\r\n{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+/// Whether a request calls this operation of DynamoDB.
+pub fn calls(head: &str, operation: &str) -> bool {
+    let target = format!("x-amz-target: dynamodb_20120810.{operation}").to_ascii_lowercase();
+    head.to_ascii_lowercase().lines().any(|line| line == target)
 }
 
 /// The request without `If-Match` and `If-None-Match`.

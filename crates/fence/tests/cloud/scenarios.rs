@@ -12,9 +12,9 @@ use crate::moto::server;
 use crate::proxy::{FaultyProxy, ProxyAction};
 use crate::subject::CloudSubject;
 use crate::target::{KINDS, Target, TargetAddress};
-use crate::{delayed_writes, kill};
+use crate::{delayed_writes, dynamodb_marks, dynamodb_replies, kill};
 
-pub const ALL: [(&str, fn()); 10] = [
+pub const ALL: [(&str, fn()); 26] = [
     ("s3_and_dynamodb_pass_the_conformance_suite", conforms),
     ("concurrent_holders_never_write_below_the_mark", concurrent_holders),
     ("without_the_fence_the_race_breaks_the_order", without_fence),
@@ -25,6 +25,22 @@ pub const ALL: [(&str, fn()); 10] = [
     ("an_applied_write_succeeds_even_if_a_successor_claims_before_its_response", delayed_writes::overtaken),
     ("a_restored_table_or_prefix_rejects_tokens_until_re_armed", restored),
     ("a_store_that_ignores_conditions_cannot_be_armed", without_conditions),
+    ("a_throttled_transaction_is_retried", dynamodb_replies::throttled),
+    ("a_transaction_throttled_for_the_whole_timeout_says_so", dynamodb_replies::throttled_for_long),
+    ("an_applied_write_succeeds_although_its_response_is_an_error", dynamodb_replies::server_errors),
+    ("a_lost_response_is_resolved_although_reads_fail_for_a_while", dynamodb_replies::reads_fail),
+    ("an_unknown_outcome_is_never_reported_as_one_without_effect", dynamodb_replies::unknown_until_timeout),
+    ("a_claim_ends_although_the_server_never_replies", dynamodb_replies::silent_server),
+    ("a_rejection_of_dynamodb_has_a_code_and_names_the_next_step", dynamodb_replies::rejections),
+    ("a_failed_condition_of_the_caller_is_returned_with_the_error_inside", dynamodb_replies::own_conditions),
+    ("an_operator_whose_response_is_lost_succeeds", dynamodb_replies::operators),
+    ("a_damaged_mark_refuses_and_can_be_re_armed", dynamodb_marks::damaged),
+    ("a_deleted_mark_refuses_and_can_be_re_armed", dynamodb_marks::deleted),
+    ("the_mark_of_another_fence_is_refused", dynamodb_marks::copied),
+    ("a_fence_opened_before_a_restore_arms_nothing", dynamodb_marks::opened_before_a_restore),
+    ("a_write_changes_no_mark_and_has_at_most_99_items", dynamodb_marks::too_many_items),
+    ("a_table_that_cannot_hold_marks_is_refused", dynamodb_marks::foreign_tables),
+    ("installing_waits_for_a_new_table_and_for_no_other", dynamodb_marks::installing),
 ];
 
 /// Number of operations of the race, by the depth of the test run. The server is slow.

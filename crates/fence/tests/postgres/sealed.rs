@@ -1,6 +1,6 @@
 //! Sealed fences: a role that may write the tables cannot forge a token, and no one but the owner reads the keys (A8).
 
-use leasehold_fence::postgres::{StampKey, install, list_marks};
+use leasehold_fence::postgres::{StampKey, install, list_marks, stamp};
 use leasehold_fence::{Error, SealKeys, SealVerifier};
 use leasehold_seal::SealKey;
 use tokio_postgres::Client;
@@ -22,7 +22,7 @@ impl Sealed {
         let (base, key) = (protected().await, SealKey::generate(0).expect("a key"));
         let verifier = SealVerifier::new(SealKeys::new([key.public()]).expect("one key"));
         let stamp_key = StampKey::from_hex(&"5a".repeat(32)).expect("a key");
-        assert_eq!(base.fence.seal(&base.db, &stamp_key).await.expect("sealed"), stamp_key.id());
+        assert_eq!(base.fence.seal(&base.db, &stamp_key).await.expect("sealed"), stamp_key.id().to_string());
         Self { base, key, verifier, stamp_key }
     }
 
@@ -31,7 +31,7 @@ impl Sealed {
     }
 
     fn stamped(&self, number: u64) -> String {
-        self.stamp_key.stamp(&self.verifier, &fence_id(), self.sealed_text(number)).expect("stamped")
+        stamp(&self.stamp_key, &self.verifier, &fence_id(), self.sealed_text(number)).expect("stamped")
     }
 
     /// A role with all rights on the table, and those of a member of `pg_write_all_data` and `pg_read_all_data`.
@@ -80,7 +80,7 @@ async fn a_role_with_all_rights_on_the_table_cannot_forge_a_token() {
         ("the stamp of a lower token", format!("{}{stamp_of_another}", sealed.sealed_text(50)), "stamp"),
         (
             "a stamp of another database",
-            other_key.stamp(&sealed.verifier, &fence_id(), sealed.sealed_text(50)).expect("stamped"),
+            stamp(&other_key, &sealed.verifier, &fence_id(), sealed.sealed_text(50)).expect("stamped"),
             "stamp",
         ),
         ("a plain token at the mark", token(20), "unsealed"),
@@ -215,17 +215,18 @@ async fn stamp_keys_are_replaced_without_a_gap_and_a_retired_one_is_refused_at_o
     let mut holder = base.connect().await;
     let old = sealed.stamped(50);
     base.fence.claim(&holder, &old).await.expect("claimed");
-    let last = base.fence.retire_stamp_key(&base.db, &sealed.stamp_key.id()).await.expect_err("the last key");
+    let last =
+        base.fence.retire_stamp_key(&base.db, &sealed.stamp_key.id().to_string()).await.expect_err("the last key");
     assert_eq!(last.code(), "CONFLICT");
     base.fence.seal(&base.db, &next).await.expect("a second key");
-    let new = next.stamp(&sealed.verifier, &fence_id(), sealed.sealed_text(50)).expect("stamped");
+    let new = stamp(&next, &sealed.verifier, &fence_id(), sealed.sealed_text(50)).expect("stamped");
     for token in [&old, &new, &old] {
         let tx = holder.transaction().await.expect("a transaction");
         base.fence.admit(&tx, token, LONG).await.expect("both keys count");
         put(&tx, 50).await.expect("written");
         tx.commit().await.expect("committed");
     }
-    base.fence.retire_stamp_key(&base.db, &sealed.stamp_key.id()).await.expect("retired");
+    base.fence.retire_stamp_key(&base.db, &sealed.stamp_key.id().to_string()).await.expect("retired");
     let tx = holder.transaction().await.expect("a transaction");
     let refused = base.fence.admit(&tx, &old, LONG).await.expect_err("its key is gone");
     assert_eq!(refused.refusal().expect("refused").reason(), "stamp");
@@ -238,7 +239,7 @@ async fn stamp_keys_are_replaced_without_a_gap_and_a_retired_one_is_refused_at_o
 #[tokio::test]
 async fn only_a_token_that_a_seal_key_signed_for_the_resource_gets_a_stamp() {
     let sealed = Sealed::new().await;
-    let stamp = |text: String| sealed.stamp_key.stamp(&sealed.verifier, &fence_id(), text);
+    let stamp = |text: String| stamp(&sealed.stamp_key, &sealed.verifier, &fence_id(), text);
     let reason = |error: Error| error.refusal().expect("refused").reason();
     assert_eq!(reason(stamp(token(50)).expect_err("plain")), "unsealed");
     let twin = sealed.key.seal(&parts(50), "jobs/twin").to_string();

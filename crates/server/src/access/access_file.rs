@@ -1,7 +1,7 @@
 //! The access file: `[[grant]]` tables in TOML, each with a principal, a role and a prefix, and limits of identities. Errors name
 //! line and key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::access::{AccessGrant, ApprovalRules, DangerousAction, Role};
 use leasehold_core::name::Prefix;
@@ -32,6 +32,8 @@ pub struct AccessFile {
     limits: PrincipalLimits,
     own_limits: BTreeMap<Box<str>, PrincipalLimits>,
     approval: ApprovalRules,
+    /// Identities that may act without a second one.
+    alone: BTreeSet<Box<str>>,
 }
 
 #[derive(Deserialize)]
@@ -52,6 +54,9 @@ struct FileText {
 struct TwoPersonText {
     actions: Vec<Spanned<String>>,
     revoke_up_to: Option<Spanned<u64>>,
+    /// Identities that may act alone, with a reason.
+    #[serde(default)]
+    alone: Vec<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -106,9 +111,12 @@ impl AccessFile {
         }
         let limits = file.limits.over(&PrincipalLimits::default()).map_err(invalid)?;
         let own_limits = own_limits(&file.limit, &limits).map_err(invalid)?;
-        let approval =
-            file.two_person.map_or(Ok(ApprovalRules::NONE), |text| approval_rules(&text)).map_err(invalid)?;
-        Ok(Self { grants, limits, own_limits, approval })
+        let (mut approval, mut alone) = (ApprovalRules::NONE, BTreeSet::new());
+        if let Some(text) = &file.two_person {
+            approval = approval_rules(text).map_err(invalid)?;
+            alone = acting_alone(text, &grants).map_err(invalid)?;
+        }
+        Ok(Self { grants, limits, own_limits, approval, alone })
     }
 
     /// Limits of each identity that has none of its own.
@@ -119,6 +127,18 @@ impl AccessFile {
     /// Actions that need the approval of a second identity.
     pub fn approval(&self) -> &ApprovalRules {
         &self.approval
+    }
+
+    /// The same for one identity, which may be one that may act alone.
+    pub fn approval_of(&self, principal: &str) -> ApprovalRules {
+        let mut rules = self.approval;
+        rules.may_act_alone = self.alone.contains(principal);
+        rules
+    }
+
+    /// Identities that may act without a second one.
+    pub fn acting_alone(&self) -> &BTreeSet<Box<str>> {
+        &self.alone
     }
 
     /// Identities with limits of their own.
@@ -155,6 +175,25 @@ fn approval_rules(text: &TwoPersonText) -> Result<ApprovalRules, (usize, &'stati
         rules.revoke_up_to = *up_to.get_ref();
     }
     Ok(rules)
+}
+
+/// The identities of the key `alone`. Each has a grant, so that a misspelled one is found before the emergency.
+fn acting_alone(
+    text: &TwoPersonText,
+    grants: &[PrincipalGrant],
+) -> Result<BTreeSet<Box<str>>, (usize, &'static str, String)> {
+    let mut alone = BTreeSet::new();
+    for principal in &text.alone {
+        let (at, name) = (principal.span().start, principal.get_ref().as_str());
+        check_principal(name).map_err(|message| (at, "alone", message))?;
+        if !grants.iter().any(|entry| *entry.principal == *name) {
+            return Err((at, "alone", format!("{name:?} has no grant; add one, or remove it here")));
+        }
+        if !alone.insert(name.into()) {
+            return Err((at, "alone", format!("{name:?} is repeated; write it once")));
+        }
+    }
+    Ok(alone)
 }
 
 /// The `[[limit]]` tables. Keys that a table leaves out are those of all identities.
@@ -271,11 +310,18 @@ mod tests {
         assert!(file.approval().is_required(DangerousAction::Free));
         assert!(!file.approval().is_required(DangerousAction::StepDown));
         assert_eq!(file.approval().revoke_up_to, 3);
+        assert!(!file.approval_of("uid:1").may_act_alone);
+        let file = parse("actions = [\"free\"]\nalone = [\"uid:1\"]\n").expect("the file is valid");
+        assert!(file.approval_of("uid:1").may_act_alone && !file.approval_of("uid:2").may_act_alone);
+        assert!(file.approval_of("uid:1").is_required(DangerousAction::Free));
         let cases = [
             ("actions = [\"acquire\"]\n", Some(6), "actions"),
             ("actions = [\"free\", \"free\"]\n", Some(6), "actions"),
             ("actions = []\nrevoke_up_to = 3\n", Some(7), "revoke_up_to"),
             ("actions = [\"free\"]\nalone = true\n", Some(7), "alone"),
+            ("actions = [\"free\"]\nalone = [\"uid:2\"]\n", Some(7), "alone"),
+            ("actions = [\"free\"]\nalone = [\"root\"]\n", Some(7), "alone"),
+            ("actions = [\"free\"]\nalone = [\"uid:1\", \"uid:1\"]\n", Some(7), "alone"),
         ];
         for (text, line, key) in cases {
             let error = parse(text).expect_err("the file is invalid");

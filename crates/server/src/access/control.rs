@@ -1,6 +1,6 @@
 //! The access rules in effect: the rights of each identity, replaced as a whole by a reload.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use leasehold_core::access::{AccessGrant, ApprovalRules, Caller, Rights};
@@ -22,13 +22,23 @@ pub struct AccessRules {
     limits: PrincipalLimits,
     own_limits: BTreeMap<Box<str>, PrincipalLimits>,
     approval: ApprovalRules,
+    /// Identities that may act without a second one.
+    alone: BTreeSet<Box<str>>,
 }
 
 impl AccessRules {
     /// Rules of a server without an access file: identities of this machine may do everything, others nothing.
     fn unrestricted() -> Self {
-        let (limits, own_limits, approval) = Default::default();
-        Self { epoch: 0, rights: None, other: Arc::new(Rights::new(0, Vec::new())), limits, own_limits, approval }
+        let (limits, own_limits, approval, alone) = Default::default();
+        Self {
+            epoch: 0,
+            rights: None,
+            other: Arc::new(Rights::new(0, Vec::new())),
+            limits,
+            own_limits,
+            approval,
+            alone,
+        }
     }
 
     fn of_file(file: &AccessFile, epoch: u32) -> Self {
@@ -39,12 +49,13 @@ impl AccessRules {
         let (limits, own_limits) = (*file.limits(), file.own_limits().clone());
         let of = |principal: &str| own_limits.get(principal).unwrap_or(&limits).state;
         let rights = grants.into_iter().map(|(principal, grants)| {
-            let rights = Rights::new(epoch, grants).with_limits(of(&principal)).with_approval(*file.approval());
+            let rights =
+                Rights::new(epoch, grants).with_limits(of(&principal)).with_approval(file.approval_of(&principal));
             (principal, Arc::new(rights))
         });
         let rights = Some(rights.collect());
-        let approval = *file.approval();
-        Self { epoch, rights, other: Arc::new(Rights::new(epoch, Vec::new())), limits, own_limits, approval }
+        let (approval, alone) = (*file.approval(), file.acting_alone().clone());
+        Self { epoch, rights, other: Arc::new(Rights::new(epoch, Vec::new())), limits, own_limits, approval, alone }
     }
 
     /// The rights of a principal.
@@ -161,7 +172,8 @@ impl AccessControl {
 
 /// Whether any principal has other grants or limits.
 fn differ(old: &AccessRules, new: &AccessRules) -> bool {
-    if (&old.limits, &old.own_limits, &old.approval) != (&new.limits, &new.own_limits, &new.approval) {
+    let rules = |rules: &AccessRules| (rules.limits, rules.own_limits.clone(), rules.approval, rules.alone.clone());
+    if rules(old) != rules(new) {
         return true;
     }
     let (Some(old), Some(new)) = (&old.rights, &new.rights) else { return true };

@@ -16,7 +16,7 @@ use tonic::{Status, Streaming};
 use zeroize::Zeroize;
 
 use super::Api;
-use super::problems::{no_reply, not_submitted, queue_full};
+use super::problems::{identity_queue_full, no_reply, not_submitted, queue_full};
 use super::queries::status_of;
 use crate::access::StreamAccess;
 use crate::identity::{Identity, current_or_local};
@@ -141,6 +141,7 @@ impl From<SubmitError> for StreamEnd {
         match error {
             SubmitError::Stopping => Self::Stopping,
             SubmitError::Full => Self::Invalid(queue_full().into()),
+            SubmitError::IdentityFull => Self::Invalid(identity_queue_full().into()),
         }
     }
 }
@@ -291,7 +292,7 @@ fn encode_batch(items: &mut std::vec::IntoIter<Outgoing>, position: u64, api: &A
                         bytes_left = bytes_left.saturating_sub(delivery.encoded_len());
                     }
                     v1::response::Answer::Refused(problem) => api.metrics.rejections().problem(problem),
-                    _ => {}
+                    answer => bytes_left = bytes_left.saturating_sub(stamp_bytes(answer)),
                 }
                 batch.responses.push(v1::Response { sequence, answer: Some(answer) });
             }
@@ -319,6 +320,17 @@ fn encode_batch(items: &mut std::vec::IntoIter<Outgoing>, position: u64, api: &A
         }
     }
     batch
+}
+
+/// Approximate bytes of the stamped tokens of an answer.
+fn stamp_bytes(answer: &v1::response::Answer) -> usize {
+    let bytes = |stamped: &[v1::StampedToken]| stamped.iter().map(Message::encoded_len).sum();
+    match answer {
+        v1::response::Answer::Granted(grant) => bytes(&grant.stamped_tokens),
+        v1::response::Answer::GrantedAll(all) => all.grants.iter().map(|grant| bytes(&grant.stamped_tokens)).sum(),
+        v1::response::Answer::Current(current) => bytes(&current.stamped_tokens),
+        _ => 0,
+    }
 }
 
 /// Replies and events of one message.

@@ -1,10 +1,11 @@
-//! Metadata of a request: the idempotency key, the highest token that the caller has seen, and secrets.
+//! Metadata of a request: the idempotency key, the highest token that the caller has seen, secrets, and the reason to act alone.
 
 use leasehold_core::command::RequestId;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::secret::{LeaseSecret, SecretDigest, SessionSecret};
 use leasehold_wire::headers::{
-    IDEMPOTENCY_KEY, IdempotencyKey, LEASE_SECRET, SESSION_SECRET, TOKEN_SEEN, TOKEN_SEEN_RESOURCE, percent_decode,
+    ALONE, IDEMPOTENCY_KEY, IdempotencyKey, LEASE_SECRET, SESSION_SECRET, TOKEN_SEEN, TOKEN_SEEN_RESOURCE,
+    percent_decode,
 };
 
 use super::Api;
@@ -21,6 +22,8 @@ pub struct RequestMetadata {
     pub lease_secret: Option<LeaseSecret>,
     /// The digest of the secret of the session that the request is about.
     pub session_secret: Option<SecretDigest>,
+    /// Why the caller executes a dangerous command without a second identity.
+    pub alone: Option<Box<str>>,
 }
 
 impl RequestMetadata {
@@ -59,7 +62,12 @@ impl RequestMetadata {
                 Some(secret.digest())
             }
         };
-        Ok(Self { key, token_seen, lease_secret, session_secret })
+        let alone = header(ALONE)?.map(|text| {
+            let reason = "must be the reason to act alone, percent-encoded where it is not plain ASCII";
+            percent_decode(text).ok_or(Refusal::Invalid { field: ALONE, reason })
+        });
+        let alone = alone.transpose()?.map(Into::into);
+        Ok(Self { key, token_seen, lease_secret, session_secret, alone })
     }
 
     /// The id under which the request can be retried.

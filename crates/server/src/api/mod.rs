@@ -89,9 +89,20 @@ impl Api {
         body: RequestPayload,
         caller: CommandContext,
     ) -> Result<DurableReply, v1::Problem> {
+        self.submit_alone(request, body, caller, None).await
+    }
+
+    /// The same for a caller that may act without a second identity, for a reason (A14).
+    async fn submit_alone(
+        &self,
+        request: Request<'static>,
+        body: RequestPayload,
+        caller: CommandContext,
+        reason: Option<Box<str>>,
+    ) -> Result<DurableReply, v1::Problem> {
         let (to, reply) = oneshot::channel();
         self.queue
-            .submit(QueuedRequest::new(request, body, caller, ReplyTo::Caller(to)))
+            .submit(QueuedRequest::new(request, body, caller, ReplyTo::Caller(to)).with_reason_alone(reason))
             .map_err(|error| not_submitted(error, &self.queue))?;
         reply.await.map(DurableReply::delivered).map_err(|_| no_reply())
     }
@@ -153,7 +164,7 @@ impl Api {
         let body = RequestPayload::Operation(Box::new(operation));
         let reply = match cancellable {
             Some(session) => self.submit_cancellable(session, request, body, caller).await?,
-            None => self.submit(request, body, caller).await?,
+            None => self.submit_alone(request, body, caller, metadata.alone).await?,
         };
         drop(wait_session);
         Ok((grpc_session::encode_answer(&reply, self), reply.position))

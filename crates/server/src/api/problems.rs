@@ -2,12 +2,14 @@
 
 use leasehold_wire::{Code, v1};
 
-use crate::request_queue::{RequestQueue, SubmitError};
+use crate::metrics::IDENTITY_QUEUED_REQUESTS;
+use crate::request_queue::{IDENTITY_REQUESTS, RequestQueue, SubmitError};
 
 /// The request was not queued, so nothing happened. A server that no longer leads refers the caller to the leader.
 pub fn not_submitted(error: SubmitError, queue: &RequestQueue) -> v1::Problem {
     match error {
         SubmitError::Full => queue_full(),
+        SubmitError::IdentityFull => identity_queue_full(),
         SubmitError::Stopping => not_answered(queue),
     }
 }
@@ -16,6 +18,21 @@ pub fn not_submitted(error: SubmitError, queue: &RequestQueue) -> v1::Problem {
 pub fn queue_full() -> v1::Problem {
     let message = "the request queue is full; retry the same request after a moment";
     v1::Problem { retry_after_ms: Some(100), ..v1::Problem::of(Code::Unavailable, message) }
+}
+
+/// An identity has too many requests in the queue.
+pub fn identity_queue_full() -> v1::Problem {
+    let max = IDENTITY_REQUESTS as u64;
+    let message = format!(
+        "this identity has {max} queued requests and may have at most {max}; nothing happened, retry after a moment or send fewer requests at once"
+    );
+    v1::Problem {
+        limit: IDENTITY_QUEUED_REQUESTS.into(),
+        max: Some(max),
+        got: Some(max + 1),
+        retry_after_ms: Some(100),
+        ..v1::Problem::of(Code::ResourceExhausted, message)
+    }
 }
 
 /// A query was not answered. It changes nothing, so its outcome is not unknown.

@@ -50,7 +50,7 @@ impl Api {
                 QueryOutcome::Denied(refusal) => (Err(refusal), Some(DenialReason::Role)),
             }
         };
-        let ((answer, denial), position) = self.read_state(min_position, read).await?;
+        let ((answer, denial), position) = self.read_state(&identity, min_position, read).await?;
         if let Some(reason) = denial {
             self.denials.denied(&self.metrics, &identity, action, reason);
         }
@@ -60,7 +60,8 @@ impl Api {
 
     /// Waits until a turn has confirmed that this server leads, and that everything that was replied before is durable.
     pub async fn confirm(&self) -> Result<u64, v1::Problem> {
-        self.read_state(0, |_| ()).await.map(|((), position)| position)
+        // A query of the server itself: a flood of the caller's identity is no reason to report that the server is not ready.
+        self.read_state(&Identity::local(None), 0, |_| ()).await.map(|((), position)| position)
     }
 
     /// Fails unless an identity may perform an action that reads what the grantor does not hold.
@@ -82,12 +83,13 @@ impl Api {
     /// Reads the state: in a turn of the leader, or as of the position of a standby.
     async fn read_state<T: Send + 'static>(
         &self,
+        identity: &Identity,
         min_position: u64,
         read: impl FnOnce(&Grantor) -> T + Send + 'static,
     ) -> Result<(T, u64), v1::Problem> {
         let (result, position) = match &self.standby {
             Some(standby) => standby.query(read).ok_or_else(standby_not_ready)?,
-            None => self.read_in_turn(read).await?,
+            None => self.read_in_turn(identity, read).await?,
         };
         if position < min_position {
             return Err(position_not_reached(min_position, position));
@@ -97,6 +99,7 @@ impl Api {
 
     async fn read_in_turn<T: Send + 'static>(
         &self,
+        identity: &Identity,
         read: impl FnOnce(&Grantor) -> T + Send + 'static,
     ) -> Result<(T, u64), v1::Problem> {
         let (to, result) = oneshot::channel();
@@ -108,7 +111,7 @@ impl Api {
             });
             reply
         };
-        self.queue.query(Box::new(read)).map_err(|error| not_submitted(error, &self.queue))?;
+        self.queue.query(identity, Box::new(read)).map_err(|error| not_submitted(error, &self.queue))?;
         result.await.map_err(|_| not_answered(&self.queue))
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use etcd::EtcdOpenError;
+pub use etcd::{EtcdOpenError, KeyMismatch};
 
 /// A write failed.
 #[derive(Clone, Debug, PartialEq, Eq)]

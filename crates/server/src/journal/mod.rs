@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use leasehold_core::grantor::CorruptionError;
 use leasehold_core::lineage::{LineageVerdict, SeenBatch, TenureStart};
 
-pub use error::{EtcdOpenError, JournalError, OpenError, ReadError};
+pub use error::{EtcdOpenError, JournalError, KeyMismatch, OpenError, ReadError};
 
 /// Largest batch in bytes. A turn stays far below it.
 pub const BATCH_BYTES: usize = 128 << 20;

@@ -12,6 +12,7 @@ mod tls;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use leasehold_core::access::Action;
 use leasehold_core::grantor::{Grantor, Status};
 use leasehold_core::lease::EndReason;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -27,8 +28,8 @@ pub use clocks::ClockMetrics;
 pub use etcd::EtcdMetrics;
 pub use identities::IdentityMetrics;
 pub use rejections::{
-    BODY_BYTES_LIMIT, DenialReason, IDENTITY_BODY_BYTES, IDENTITY_CONNECTIONS, IDENTITY_REQUEST_RATE, IDENTITY_WATCHES,
-    REQUEST_RATE, REQUEST_RATE_PER_ADDRESS, RejectionMetrics,
+    BODY_BYTES_LIMIT, DenialReason, IDENTITY_BODY_BYTES, IDENTITY_CONNECTIONS, IDENTITY_QUEUED_REQUESTS,
+    IDENTITY_REQUEST_RATE, IDENTITY_WATCHES, REQUEST_RATE, REQUEST_RATE_PER_ADDRESS, RejectionMetrics,
 };
 pub use requests::{OK, RequestMetrics};
 pub use snapshots::SnapshotMetrics;
@@ -62,6 +63,7 @@ pub struct Metrics {
     quarantine: Seconds,
     rollback_proofs: Counter,
     unproven_tokens: Counter,
+    acts_alone: Family<ActionLabel, Counter>,
     full_appends: Counter,
     reserve_only: Gauge,
     token: Gauge<u64, AtomicU64>,
@@ -80,6 +82,11 @@ pub struct Metrics {
     requests: RequestMetrics,
     process: ProcessMetrics,
     snapshots: SnapshotMetrics,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ActionLabel {
+    action: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -152,6 +159,7 @@ impl Default for Metrics {
             quarantine: Gauge::default(),
             rollback_proofs: Counter::default(),
             unproven_tokens: Counter::default(),
+            acts_alone: Family::default(),
             full_appends: Counter::default(),
             reserve_only: Gauge::default(),
             token: Gauge::default(),
@@ -220,6 +228,11 @@ impl Metrics {
         let about =
             "Presented tokens that this journal never issued and that had no effect, because they were not proven";
         registry.register("unproven_tokens", about, self.unproven_tokens.clone());
+        for action in Action::ALL.iter().filter(|action| !action.replacements().is_empty()) {
+            self.acts_alone.get_or_create(&ActionLabel { action: action.word() }).inc_by(0);
+        }
+        let about = "Commands that need two identities and that one executed alone, by action";
+        registry.register("acts_alone", about, self.acts_alone.clone());
         registry.register(
             "journal_full_appends",
             "Appends that failed because the disk was full",
@@ -330,6 +343,11 @@ impl Metrics {
     /// Presented tokens would have proved a rollback, but were not proven themselves.
     pub fn unproven_tokens(&self, new: u64) {
         self.unproven_tokens.inc_by(new);
+    }
+
+    /// One identity executed a command that needs two.
+    pub fn acted_alone(&self, action: Action) {
+        self.acts_alone.get_or_create(&ActionLabel { action: action.word() }).inc();
     }
 
     /// An append failed because the disk was full.

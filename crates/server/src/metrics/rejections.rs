@@ -74,9 +74,9 @@ impl DenialReason {
 
 /// Fields that have a label of their own; all others share `other`.
 const FIELDS: &str = "\
-    access actor after answer at_expiry authorization before body cache capacity certificate charter client clock_drift_ppm cluster comment \
+    access actor after alone answer at_expiry authorization before body cache capacity certificate charter client clock_drift_ppm cluster comment \
     content-encoding content-type cursor delay delivery drain drain_ms event grace grpc-encoding grpc-timeout \
-    handoff head held hello highest highest_token holder host idempotency-key interval_ms key lease lease-secret lease-token \
+    handoff head held hello highest highest_token holder host idempotency-key interval_ms key lease lease-secret lease-token leasehold-alone \
     lease-token-seen leases limit lowest_pending mark max_attempts max_hold max_ttl method min_position mode number offset \
     oldest_first operation origin path payload preemption prefix presented priority progress query reason receipt \
     refusals renewal renewals reports request required_features resource resources sec-fetch-site secret sequence \
@@ -97,12 +97,15 @@ pub const IDENTITY_WATCHES: &str = "identity_watches";
 pub const IDENTITY_BODY_BYTES: &str = "identity_body_bytes";
 /// Name of the limit on requests per second of an identity.
 pub const IDENTITY_REQUEST_RATE: &str = "identity_request_rate";
+/// Name of the limit on the queued requests of an identity.
+pub const IDENTITY_QUEUED_REQUESTS: &str = "identity_queued_requests";
 /// Limits of the transport and of queries; the core names its own.
-const TRANSPORT_LIMITS: [&str; 11] = [
+const TRANSPORT_LIMITS: [&str; 12] = [
     BODY_BYTES_LIMIT,
     "connections",
     IDENTITY_BODY_BYTES,
     IDENTITY_CONNECTIONS,
+    IDENTITY_QUEUED_REQUESTS,
     IDENTITY_REQUEST_RATE,
     IDENTITY_WATCHES,
     MESSAGE_BYTES_LIMIT,

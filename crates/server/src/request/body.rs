@@ -75,11 +75,18 @@ impl RequestPayload {
             0 => Token::parse(&held.token).ok()?.number.get(),
             number => number,
         };
-        let selector = match held.selector.as_ref()? {
-            v1::lease_ref::Selector::Lease(bits) => LeaseSelector::Id(leasehold_wire::lease_id(*bits)),
-            v1::lease_ref::Selector::Resource(name) => LeaseSelector::Resource(name),
-        };
-        (presented != number.get()).then_some(selector)
+        selector(held).filter(|_| presented != number.get())
+    }
+
+    /// The lease that the request renews or whose token it raises, so that only its holder sends it.
+    pub fn renewed_lease(&self) -> Option<LeaseSelector<'_>> {
+        use v1::request::Operation::{Renew, Rotate};
+        match self {
+            Self::Operation(operation) if matches!(**operation, Renew(_) | Rotate(_)) => {
+                selector(leasehold_wire::presented_lease(operation)?)
+            }
+            _ => None,
+        }
     }
 
     /// The name of the operation in metrics.
@@ -105,6 +112,13 @@ impl RequestPayload {
             Self::Resume(..) => 0,
         }
     }
+}
+
+fn selector(held: &v1::LeaseRef) -> Option<LeaseSelector<'_>> {
+    Some(match held.selector.as_ref()? {
+        v1::lease_ref::Selector::Lease(bits) => LeaseSelector::Id(leasehold_wire::lease_id(*bits)),
+        v1::lease_ref::Selector::Resource(name) => LeaseSelector::Resource(name),
+    })
 }
 
 #[cfg(test)]

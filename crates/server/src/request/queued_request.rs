@@ -38,6 +38,8 @@ pub struct QueuedRequest {
     pub caller_state: Option<Arc<CallerState>>,
     /// Who sent it.
     pub identity: Arc<Identity>,
+    /// Why it is executed without the approval of a second identity.
+    pub alone: Option<Box<str>>,
     /// When it arrived.
     pub arrived: Instant,
     weight: u32,
@@ -54,6 +56,7 @@ impl QueuedRequest {
             to,
             caller_state: None,
             identity: identity::current_or_local(),
+            alone: None,
             arrived: Instant::now(),
             weight,
         }
@@ -62,6 +65,11 @@ impl QueuedRequest {
     /// Makes the request cancellable by its caller's disconnect.
     pub fn with_caller_state(self, state: Arc<CallerState>) -> Self {
         Self { caller_state: Some(state), ..self }
+    }
+
+    /// Sets why it is executed without the approval of a second identity.
+    pub fn with_reason_alone(self, alone: Option<Box<str>>) -> Self {
+        Self { alone, ..self }
     }
 
     /// Sets the identity of a request that is read outside of the task of its connection.

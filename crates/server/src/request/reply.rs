@@ -47,10 +47,19 @@ pub struct DurableReply {
     pub position: u64,
     /// When the request arrived, and since when it waited for a lease.
     pub timing: RequestTiming,
-    /// The new token of the lease, if the request raised it.
-    pub raised: Option<Box<RaisedToken>>,
+    /// Tokens that the answer does not contain; none for most requests.
+    pub tokens: Option<Box<ReplyTokens>>,
     /// Releases the granted leases unless the caller receives the reply.
     pub undelivered: Option<UndeliveredGrant>,
+}
+
+/// Tokens of a reply that the core's answer does not contain.
+#[derive(Debug, Default)]
+pub struct ReplyTokens {
+    /// The new token of the lease, if the request raised it.
+    pub raised: Option<RaisedToken>,
+    /// The granted or renewed leases whose charters declare targets, if the server has stamp keys.
+    pub stamp_targets: Vec<StampTargets>,
 }
 
 /// A token that a renewal raised. Its text needs the name of the resource, which the request may not contain.
@@ -60,6 +69,17 @@ pub struct RaisedToken {
     pub token: Token,
     /// The resource of the lease.
     pub resource: Box<str>,
+}
+
+/// A lease of a reply, and the targets that its charter declares. The edge stamps the token for those whose key it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StampTargets {
+    /// The token.
+    pub token: Token,
+    /// The resource of the lease.
+    pub resource: Box<str>,
+    /// The names of the targets.
+    pub targets: Vec<Box<str>>,
 }
 
 impl DurableReply {

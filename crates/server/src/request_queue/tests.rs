@@ -10,7 +10,7 @@ use leasehold_wire::{CommandContext, TokenIssuer, v1};
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::identity::current_or_local;
+use crate::identity::{Identity, Via, current_or_local};
 use crate::request::{ReplyTo, RequestPayload};
 
 fn request(bytes: usize) -> QueuedRequest {
@@ -117,7 +117,9 @@ async fn a_stream_waits_for_capacity_and_is_never_rejected() {
     for wait in waits {
         assert_eq!(wait.await.expect("no panic"), Ok(()));
     }
-    assert!(!queue.lanes().renewals.is_empty() && queue.lanes().requests.len() == 4);
+    assert!(!queue.lanes().renewals.is_empty());
+    let queued = std::iter::from_fn(|| queue.lanes().requests.pop()).count();
+    assert!(queued >= 4, "{queued}");
 }
 
 #[tokio::test]
@@ -135,4 +137,64 @@ async fn a_closed_queue_rejects_requests_and_wakes_waiting_streams() {
     assert_eq!(queue.submit(request(0)), Err(SubmitError::Stopping));
     assert_eq!(queue.renew(renewals(1)).await, Err(SubmitError::Stopping));
     assert!(queue.close(&v1::Problem::default()).is_empty());
+}
+
+fn identity(principal: &str) -> Arc<Identity> {
+    Arc::new(Identity { principal: principal.into(), via: Via::Uid, ..Identity::local(None) })
+}
+
+#[tokio::test]
+async fn the_flood_of_one_identity_leaves_capacity_and_the_next_turn_to_another() {
+    let queue = RequestQueue::default();
+    let (flooder, worker) = (identity("uid:1"), identity("uid:2"));
+    let of = |identity: &Arc<Identity>, request: QueuedRequest| request.with_identity(identity.clone());
+    let queued = (0..MAX_REQUESTS).take_while(|_| queue.submit(of(&flooder, request(0))).is_ok()).count();
+    assert_eq!(queued, IDENTITY_REQUESTS);
+    assert_eq!(queue.submit(of(&flooder, request(0))), Err(SubmitError::IdentityFull));
+    let query = || -> StateRead { Box::new(|_| Box::new(|_| ())) };
+    assert_eq!(queue.query(&flooder, query()), Err(SubmitError::IdentityFull));
+    assert_eq!(queue.query(&worker, query()), Ok(()));
+    assert_eq!(queue.submit(of(&worker, request(0))), Ok(()), "there is capacity");
+    assert_eq!(queue.submit(of(&flooder, renewal())), Ok(()), "renewals have a share of their own");
+    let mut inputs = TurnInputs::default();
+    queue.drain(&mut inputs);
+    assert_eq!(&*inputs.requests[1].identity.principal, "uid:2", "it is second, not behind the flood");
+    assert_eq!((inputs.requests.len(), inputs.queries.len(), inputs.priority.len()), (TURN_REQUESTS, 1, 1));
+    assert_eq!(queue.submit(of(&flooder, request(0))), Ok(()), "a turn returns its share");
+}
+
+#[tokio::test]
+async fn the_renewals_of_one_identity_leave_capacity_to_another() {
+    let queue = Arc::new(RequestQueue::default());
+    let batch = |principal: &str| RenewalBatch { identity: identity(principal), ..renewals(8_192) };
+    for _ in 0..IDENTITY_RENEWALS / 8_192 {
+        queue.renew(batch("uid:1")).await.expect("its share");
+    }
+    let waits = tokio::spawn({
+        let (queue, batch) = (queue.clone(), batch("uid:1"));
+        async move { queue.renew(batch).await }
+    });
+    tokio::task::yield_now().await;
+    assert!(!waits.is_finished(), "its share is used up");
+    assert_eq!(queue.submit(renewal().with_identity(identity("uid:1"))), Err(SubmitError::IdentityFull));
+    assert_eq!(queue.renew(batch("uid:2")).await, Ok(()));
+    queue.drain(&mut TurnInputs::default());
+    assert_eq!(waits.await.expect("no panic"), Ok(()), "a turn takes every renewal");
+}
+
+#[test]
+fn large_requests_of_one_identity_are_left_for_later_turns() {
+    let queue = RequestQueue::default();
+    for _ in 0..100 {
+        queue.submit(request(60_000).with_identity(identity("uid:1"))).expect("its share");
+    }
+    let mut inputs = TurnInputs::default();
+    queue.drain(&mut inputs);
+    let weight = inputs.requests.iter().map(|request| request.weight() as usize).sum::<usize>();
+    assert!((TURN_REQUESTS..TURN_REQUESTS + 200).contains(&weight), "{weight}");
+    queue.submit(request(0).with_identity(identity("uid:2"))).expect("its share");
+    inputs.requests.drain(..3);
+    queue.drain(&mut inputs);
+    let is_queued = inputs.requests.iter().any(|request| &*request.identity.principal == "uid:2");
+    assert!(is_queued, "the turn after three of them takes a request of another identity");
 }

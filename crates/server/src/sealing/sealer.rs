@@ -10,7 +10,7 @@ use leasehold_wire::{TokenIssuer, v1};
 
 use super::key_ring::{KeyRingError, SealKeyRing};
 use crate::audit::HeadSigner;
-use crate::request::{DurableReply, RequestPayload};
+use crate::request::{DurableReply, RequestPayload, StampTargets};
 
 /// Signs and proves tokens with the keys of a directory. Without a key it prints plain tokens and proves none.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl TokenSealer {
         let new = SealKeyRing::load(directory)?;
         new.require_active(directory, wall_ms())?;
         let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
-        let changed = ring.public() != new.public();
+        let changed = !ring.has_same_keys(&new);
         *ring = Arc::new(new);
         Ok(changed)
     }
@@ -59,7 +59,9 @@ impl TokenSealer {
 
     /// Replaces the plain texts of an encoded answer, and adds the text of a token that the request raised.
     pub fn seal_answer(&self, answer: &mut Answer, reply: &DurableReply, issuer: &TokenIssuer) {
-        if let (Answer::Current(current), Some(raised)) = (&mut *answer, &reply.raised) {
+        if let (Answer::Current(current), Some(raised)) =
+            (&mut *answer, reply.tokens.as_ref().and_then(|tokens| tokens.raised.as_ref()))
+        {
             current.token = self.text(&raised.token, &raised.resource);
         }
         if self.ring().keys().is_empty() {
@@ -71,6 +73,45 @@ impl TokenSealer {
             Answer::Delivery(delivery) => self.seal_deliveries(delivery, &reply.body, issuer),
             _ => {}
         }
+        if let Some(tokens) = &reply.tokens {
+            self.stamp_answer(answer, &tokens.stamp_targets);
+        }
+    }
+
+    /// Adds the stamped texts of tokens for the targets that the charters of their resources declare (A8).
+    fn stamp_answer(&self, answer: &mut Answer, targets: &[StampTargets]) {
+        for of in targets {
+            let to = match answer {
+                Answer::Granted(grant) => &mut grant.stamped_tokens,
+                Answer::GrantedAll(all) => {
+                    let number = of.token.number.get();
+                    match all.grants.iter_mut().find(|grant| grant.token_number == number) {
+                        Some(grant) => &mut grant.stamped_tokens,
+                        None => continue,
+                    }
+                }
+                Answer::Current(current) => &mut current.stamped_tokens,
+                _ => return,
+            };
+            *to = self.stamped(of);
+        }
+    }
+
+    fn stamped(&self, of: &StampTargets) -> Vec<v1::StampedToken> {
+        let (ring, now) = (self.ring(), wall_ms());
+        let Some(sealed) = ring.signing_key(now).map(|key| key.seal(&of.token, &of.resource).to_string()) else {
+            return Vec::new();
+        };
+        let stamped = of.targets.iter().filter_map(|target| {
+            let key = ring.stamp_key(target, &of.resource, now)?;
+            Some(v1::StampedToken { target: target.to_string(), token: key.key.stamp(&sealed) })
+        });
+        stamped.collect()
+    }
+
+    /// Whether there is a stamp key, so that the targets of a lease matter.
+    pub fn stamps(&self) -> bool {
+        !self.ring().stamp_keys().is_empty()
     }
 
     fn seal_grant(&self, grant: &mut v1::Grant) {

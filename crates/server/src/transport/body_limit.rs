@@ -39,6 +39,13 @@ impl BodyBudget {
     }
 }
 
+impl ConnectionBodies {
+    /// The same for a request of an identity that its bearer token proves.
+    pub fn of_identity(&self, traffic: Option<Arc<IdentityTraffic>>) -> Arc<Self> {
+        Arc::new(Self { own: self.own.clone(), shared: self.shared.clone(), traffic })
+    }
+}
+
 /// Bytes of unfinished bodies of one connection: first its own allowance, then the budget of the server as far as the limit of its
 /// identity allows.
 #[derive(Debug)]
@@ -243,5 +250,10 @@ mod tests {
         assert_eq!(charges[1].add(&ann[1], 200, BodyKind::Request), Err(BodyRefusal::Server));
         charges[0] = BodyCharge::default();
         assert_eq!(charges[1].add(&ann[1], 400, BodyKind::Request), Ok(()), "a refusal charges nothing");
+        let by_token = ann[0].of_identity(traffic("uid:3"));
+        let mut charge = BodyCharge::default();
+        assert_eq!(charge.add(&by_token, CONNECTION_BODY_BYTES, BodyKind::Request), Ok(()), "of the same connection");
+        assert_eq!(charges[0].add(&ann[0], 201, BodyKind::Request), Err(BodyRefusal::Identity));
+        assert_eq!(charge.add(&by_token, 201, BodyKind::Request), Err(BodyRefusal::Server), "of another identity");
     }
 }

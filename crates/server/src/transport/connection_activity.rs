@@ -17,6 +17,8 @@ pub struct ConnectionActivity {
     phase: Mutex<Phase>,
     /// Whether the peer has not yet read what it was sent.
     is_blocked: AtomicBool,
+    /// Whether the peer proved who it is, or a request of it was admitted. Before that it is sent nothing but refusals.
+    is_known: AtomicBool,
     /// The reader of an HTTP/1 connection, which sets its deadline again when the last request has ended.
     reader: AtomicWaker,
     closed: Notify,
@@ -41,6 +43,7 @@ impl ConnectionActivity {
         Arc::new(Self {
             phase: Mutex::new(Phase::Head(Instant::now())),
             is_blocked: AtomicBool::new(false),
+            is_known: AtomicBool::new(false),
             reader: AtomicWaker::new(),
             closed: Notify::new(),
         })
@@ -54,9 +57,24 @@ impl ConnectionActivity {
     /// Since when the connection could be closed without losing a response; `None` if it could not.
     pub fn idle_since(&self) -> Option<Instant> {
         match self.phase() {
-            Phase::Head(since) | Phase::Idle(since) => Some(since).filter(|_| !self.is_blocked.load(Ordering::Relaxed)),
+            Phase::Head(since) | Phase::Idle(since) => Some(since).filter(|_| !self.is_unread()),
             Phase::Busy(_) | Phase::Closed => None,
         }
+    }
+
+    /// Whether a response to a known peer is not sent yet.
+    fn is_unread(&self) -> bool {
+        self.is_known() && self.is_blocked.load(Ordering::Relaxed)
+    }
+
+    /// Whether the peer is known. Connections of strangers are closed first.
+    pub fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
+    }
+
+    /// The peer proved who it is, or a request of it was admitted.
+    pub fn set_known(&self) {
+        self.is_known.store(true, Ordering::Relaxed);
     }
 
     /// Wakes this task when the connection becomes idle.
@@ -135,14 +153,14 @@ impl Drop for RequestGuard {
 }
 
 /// The body of a response. Its request ends with it.
-pub struct GuardedBody {
+pub struct GuardedBody<G> {
     /// The body.
     pub body: Body,
-    /// The request.
-    pub _guard: RequestGuard,
+    /// Ends the request when it is dropped.
+    pub _guard: G,
 }
 
-impl HttpBody for GuardedBody {
+impl<G: Unpin> HttpBody for GuardedBody<G> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -169,6 +187,7 @@ mod tests {
     #[test]
     fn a_connection_is_idle_when_the_last_of_its_requests_has_ended() {
         let activity = ConnectionActivity::new();
+        activity.set_known();
         assert!(matches!(activity.phase(), Phase::Head(_)));
         let first = activity.begin().expect("the connection is open");
         let second = activity.begin().expect("the connection is open");
@@ -193,5 +212,14 @@ mod tests {
         assert!(activity.close_if_idle());
         assert!(activity.begin().is_none());
         assert!(!activity.close_if_idle(), "it is closed only once");
+    }
+
+    #[test]
+    fn a_stranger_keeps_no_connection_open_by_reading_nothing() {
+        let activity = ConnectionActivity::new();
+        activity.set_blocked(true);
+        assert!(activity.idle_since().is_some(), "it is sent nothing but refusals");
+        activity.set_known();
+        assert!(activity.idle_since().is_none(), "a reply to a known peer is not lost");
     }
 }

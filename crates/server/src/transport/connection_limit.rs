@@ -1,4 +1,5 @@
-//! A limit on open connections that can be changed while they are open. At the limit the longest idle connection makes room.
+//! A limit on open connections that can be changed while they are open. At the limit the longest idle connection makes room,
+//! that of a stranger before that of a known peer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,6 +25,8 @@ struct OpenConnections {
 pub struct ConnectionPermit {
     limit: Arc<ConnectionLimit>,
     id: u64,
+    /// Whether an idle connection was closed for it.
+    pub made_room: bool,
 }
 
 impl ConnectionLimit {
@@ -41,16 +44,14 @@ impl ConnectionLimit {
     /// requests, or if the limit was lowered below the number of open connections.
     pub fn try_acquire(self: &Arc<Self>, activity: &Arc<ConnectionActivity>) -> Option<ConnectionPermit> {
         let mut connections = self.connections();
-        if connections.open.len() == connections.limit {
-            connections.close_longest_idle();
-        }
+        let made_room = connections.open.len() == connections.limit && connections.close_longest_idle();
         if connections.open.len() >= connections.limit {
             return None;
         }
         let id = connections.next_id;
         connections.next_id += 1;
         connections.open.insert(id, activity.clone());
-        Some(ConnectionPermit { limit: self.clone(), id })
+        Some(ConnectionPermit { limit: self.clone(), id, made_room })
     }
 
     /// The number of open connections.
@@ -69,14 +70,17 @@ impl ConnectionLimit {
 }
 
 impl OpenConnections {
-    fn close_longest_idle(&mut self) {
-        let idle = self.open.iter().filter_map(|(id, activity)| Some((activity.idle_since()?, *id)));
+    /// True if there was one.
+    fn close_longest_idle(&mut self) -> bool {
+        let idle =
+            |(id, activity): (&u64, &Arc<ConnectionActivity>)| Some((activity.is_known(), activity.idle_since()?, *id));
+        let Some((.., id)) = self.open.iter().filter_map(idle).min() else { return false };
         // A request may have begun on it since; then there is no room, and the caller retries.
-        if let Some((_, id)) = idle.min()
-            && self.open[&id].close_if_idle()
-        {
+        let closed = self.open[&id].close_if_idle();
+        if closed {
             self.open.remove(&id);
         }
+        closed
     }
 }
 
@@ -141,5 +145,20 @@ mod tests {
         assert!(limit.try_acquire(&activity).is_none(), "all others serve requests");
         permits.drain(1..3);
         assert!(limit.try_acquire(&activity).is_none(), "the place of a closed connection was taken");
+    }
+
+    #[test]
+    fn a_silent_stranger_makes_room_before_a_known_peer_that_is_idle_for_longer() {
+        let limit = ConnectionLimit::new(3);
+        let [known, first, second] = [0; 3].map(|_| ConnectionActivity::new());
+        known.set_known();
+        let _permits = [&known, &first, &second].map(|activity| limit.try_acquire(activity).expect("below the limit"));
+        let _new = [0; 2].map(|_| {
+            let permit = limit.try_acquire(&busy().0).expect("an idle connection makes room");
+            assert!(permit.made_room);
+            permit
+        });
+        let phases = [&known, &first, &second].map(|activity| activity.phase() == Phase::Closed);
+        assert_eq!(phases, [false, true, true]);
     }
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
@@ -11,7 +9,6 @@ use axum::response::{IntoResponse, Response};
 use leasehold_wire::{Code, MESSAGE_BYTES_LIMIT, METADATA_CODE, problem_from_status, v1};
 use tonic::Status;
 
-use super::connection_limit::ConnectionLimit;
 use super::grpc_requests::{SERVICE_PATH, is_grpc, problem_of_status, problem_response, unknown_method};
 use super::http_problem::{HttpProblem, ProblemExt};
 use crate::metrics::Metrics;
@@ -148,38 +145,4 @@ fn is_deadline_exceeded(headers: &HeaderMap) -> bool {
 pub async fn not_found(request: Request) -> Response {
     let grpc = is_grpc(request.headers());
     problem_response(if grpc { unknown_method() } else { unknown_path() }, grpc)
-}
-
-/// Rejects every request of a connection beyond the limit of the server.
-pub(super) fn connection_limit_router(limit: Arc<ConnectionLimit>, metrics: Arc<Metrics>) -> Router {
-    rejecting_router(metrics, move || {
-        let max = limit.limit() as u64;
-        let message = format!("more than {max} connections; close one, or send more requests on one");
-        v1::Problem {
-            limit: "connections".into(),
-            max: Some(max),
-            got: Some(max + 1),
-            ..v1::Problem::of(Code::ResourceExhausted, message)
-        }
-    })
-}
-
-/// Rejects every request with a problem.
-pub(super) fn rejecting_router<F>(metrics: Arc<Metrics>, problem: F) -> Router
-where
-    F: Fn() -> v1::Problem + Clone + Send + Sync + 'static,
-{
-    let reject = move |request: Request<Body>| {
-        let (metrics, problem) = (metrics.clone(), problem());
-        async move {
-            metrics.rejections().problem(&problem);
-            let grpc = is_grpc(request.headers());
-            let mut response = problem_response(problem, grpc);
-            if !grpc {
-                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-            }
-            response
-        }
-    };
-    Router::new().fallback(reject)
 }

@@ -10,41 +10,47 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::Request;
+use axum::http::{HeaderValue, Request, Version, header};
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use leasehold_wire::{Code, v1};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::ServiceExt;
 
 use super::body_limit::{BodyBudget, ConnectionBodies};
 use super::connection_activity::GuardedBody;
+use super::connection_counts::{ConnectionCounts, ConnectionRefusal, CountedRequest, CountedServer};
 use super::connection_deadlines::{Connection, IdleTimeout};
 use super::connection_limit::ConnectionLimit;
-use super::error_layer;
 use super::grpc_requests::{SESSION_PATH, is_grpc, problem_response};
-use super::identity_traffic::{self, TrafficLimiter};
+use super::identity_traffic::{IdentityTraffic, TrafficLimiter};
 use super::limits::{CONNECTION_WINDOW, MAX_HEAD_BYTES, MAX_STREAMS, SEND_BUFFER, STREAM_WINDOW, TransportLimits};
 use super::message_meter::MeteredBody;
 use super::peer_network::network_of;
 use super::peer_stream::PeerStream;
 use super::rate_limit::{ConnectionRate, RateLimit, RequestRate};
 use super::request_identity::{Confidentiality, RequestIdentities};
-use super::tls::{HANDSHAKE_TIMEOUT, HandshakeLimit, Membership, MembershipEnd, PendingHandshake, TlsHandle, accept};
+use super::tls::{
+    HANDSHAKE_TIMEOUT, HandshakeLimit, Membership, MembershipEnd, PendingHandshake, TlsHandle, accept, read_hello,
+};
 use super::unix_socket::{SocketListener, peer_identity};
 use crate::bearer::{BearerError, BearerVerifier, PresentedBearer};
-use crate::identity::{self, Identity};
-use crate::metrics::{IDENTITY_CONNECTIONS, Metrics};
+use crate::identity::{self, Identity, Via};
+use crate::metrics::Metrics;
 
 /// Idle time of an HTTP/2 peer before it is pinged, and time for it to reply.
 const PING: Duration = Duration::from_secs(20);
-/// Connections beyond the limit that receive a rejection at the same time; further ones are closed at once.
-const MAX_REJECTIONS: usize = 64;
-/// Time for such a connection to send a request and to read the rejection.
-const REJECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections above a limit that are open at the same time: for health checks, for a request of an identity that is below its own
+/// limit, and for refusals. The longest silent one makes room.
+const RESERVED_CONNECTIONS: usize = 64;
+/// Time for such a connection to send a request and to read the reply; longer than a readiness check takes.
+const RESERVE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Paths that are served above every limit.
+const HEALTH_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 /// Pause after a failed accept, for example without file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time for a connection whose peer no longer belongs here to receive its outstanding replies.
@@ -118,10 +124,11 @@ struct KnownPeer {
 pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<ShutdownPhase>) {
     // Each connection holds a receiver: when all are gone, the last connection is closed.
     let (open, receiver) = watch::channel(());
-    let reject = error_layer::connection_limit_router(server.connection_limit.clone(), server.metrics.clone());
+    let counted =
+        CountedServer { limit: server.connection_limit.clone(), metrics: server.metrics.clone(), log: Arc::default() };
     let server = Arc::new(Connections {
-        reject,
-        rejections: Arc::new(Semaphore::new(MAX_REJECTIONS)),
+        counted,
+        reserve: ConnectionLimit::new(RESERVED_CONNECTIONS),
         phase: phase.clone(),
         open: receiver,
         refusals: RefusalLog::default(),
@@ -149,9 +156,9 @@ pub(super) async fn serve(server: HttpServer, mut phase: watch::Receiver<Shutdow
 /// The accept loop's state, shared with the tasks of its connections.
 struct Connections {
     server: HttpServer,
-    /// Rejects the requests of connections beyond the limit.
-    reject: Router,
-    rejections: Arc<Semaphore>,
+    counted: CountedServer,
+    /// Connections above a limit.
+    reserve: Arc<ConnectionLimit>,
     phase: watch::Receiver<ShutdownPhase>,
     open: watch::Receiver<()>,
     refusals: RefusalLog,
@@ -182,7 +189,10 @@ impl Connections {
                     Some(pending) => {
                         tokio::spawn(self.clone().handshake(stream, peer, tls.clone(), pending));
                     }
-                    None => server.metrics.tls().handshake("limit"),
+                    None => {
+                        server.metrics.tls().handshake("limit");
+                        self.refusals.log(peer, "refused, because too many are unfinished");
+                    }
                 };
             }
             (AcceptedStream::Tcp(stream, peer), None) => {
@@ -215,14 +225,19 @@ impl Connections {
         pending: PendingHandshake,
     ) {
         let handshake = async {
+            let hello = read_hello(stream).await?;
             let permits = pending.begin().await;
-            let accepted = accept(stream, &tls, peer).await;
+            let accepted = accept(hello, &tls, peer).await;
             drop(permits);
             accepted
         };
         let mut phase = self.phase.clone();
         let accepted = tokio::select! {
             accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake) => accepted,
+            () = pending.displaced() => {
+                self.server.metrics.tls().handshake("limit");
+                return self.refusals.log(peer, "closed for a newer connection, because too many are unfinished");
+            }
             _ = phase.wait_for(|phase| *phase >= ShutdownPhase::Draining) => return,
         };
         drop(pending);
@@ -251,7 +266,7 @@ impl Connections {
     }
 
     /// Counts and logs a request without an accepted identity.
-    fn refuse_bearer(&self, connection: &Identity, error: BearerError, grpc: bool) -> axum::response::Response {
+    fn refuse_bearer(&self, connection: &Identity, error: BearerError, grpc: bool) -> Response {
         let problem = error.problem();
         self.server.metrics.rejections().problem(&problem);
         if let Some(unlogged) = self.bearer_refusals.admit() {
@@ -261,58 +276,112 @@ impl Connections {
         problem_response(problem, grpc)
     }
 
-    /// Serves a connection, or rejects its requests if there are too many.
+    /// Serves a connection. Above a limit it gets a place in the reserve for a short time.
     fn admit(self: &Arc<Self>, peer: KnownPeer) {
-        let HttpServer {
-            limits, metrics, idle_timeout, connection_limit, body_budget, router, traffic, bearers, ..
-        } = &self.server;
+        let HttpServer { limits, metrics, idle_timeout, body_budget, router, traffic, bearers, .. } = &self.server;
         let KnownPeer { stream, identity, confidentiality, rate, membership, is_http2 } = peer;
         let stream = Connection::new(stream, *limits, idle_timeout.clone(), metrics.clone());
         let activity = stream.activity().clone();
-        let (mut phase, open) = (self.phase.clone(), self.open.clone());
-        let traffic = (traffic.clone(), traffic.of(&identity));
-        let of_identity = traffic.1.clone();
-        let rate = RequestRate::new(rate, traffic.0, identity.clone(), traffic.1.clone());
-        let served = |router: &Router| ServedConnection {
+        if identity.via != Via::Anonymous {
+            activity.set_known();
+        }
+        let of_identity = traffic.of(&identity);
+        let counts = ConnectionCounts::new(activity.clone(), self.counted.clone());
+        let admitted = counts.admit(&identity, of_identity.as_ref());
+        if let Err(refusal) = admitted {
+            match self.reserve.try_acquire(&activity) {
+                Some(permit) => counts.keep_in_reserve(permit),
+                None => return metrics.rejections().limit(refusal.limit()),
+            }
+        }
+        let rate = RequestRate::new(rate, traffic.clone(), identity.clone(), of_identity.clone());
+        let limits = ConnectionLimits {
+            rate,
+            bodies: body_budget.connection(of_identity.clone()),
+            traffic: of_identity,
+            counts: counts.clone(),
+        };
+        let served = serve_connection(ServedConnection {
             stream,
             identities: RequestIdentities { connection: identity, confidentiality, bearers: bearers.clone() },
             shared: self.clone(),
             router: router.clone(),
-            limits: ConnectionLimits { rate, bodies: body_budget.connection(traffic.1) },
+            limits,
             membership,
             is_http2,
             phase: self.phase.clone(),
-        };
-        // First the limit of the identity, so that at the limit of the server no other identity loses an idle connection for it.
-        let own = of_identity.as_ref().map(|traffic| traffic.connections().try_acquire(&activity));
-        let is_above_own = matches!(own, Some(None));
-        let permit = if is_above_own { None } else { connection_limit.try_acquire(&activity) };
-        if let Some(permit) = permit {
-            let served = serve_connection(served(router));
-            let gauge = metrics.connection_opened();
-            tokio::spawn(async move {
-                tokio::select! {
-                    () = served => {}
-                    () = activity.closed() => {}
-                    _ = phase.wait_for(|phase| *phase >= ShutdownPhase::Abort) => {}
-                }
-                drop((permit, own, gauge, open));
-            });
-        } else if let Ok(permit) = self.rejections.clone().try_acquire_owned() {
-            let above = of_identity.filter(|_| is_above_own).map(|traffic| traffic.connections().limit() as u64);
-            let reject = above.map(|max| {
-                error_layer::rejecting_router(metrics.clone(), move || identity_traffic::too_many_connections(max))
-            });
-            let served = serve_connection(served(reject.as_ref().unwrap_or(&self.reject)));
-            tokio::spawn(async move {
-                // A peer that sends no request in time receives no rejection.
-                let _ = tokio::time::timeout(REJECT_TIMEOUT, served).await;
-                drop((permit, open));
-            });
-        } else {
-            metrics.rejections().limit(if is_above_own { IDENTITY_CONNECTIONS } else { "connections" });
-        }
+        });
+        let (mut phase, open) = (self.phase.clone(), self.open.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = served => {}
+                () = activity.closed() => {}
+                () = counts.not_admitted(RESERVE_TIMEOUT), if admitted.is_err() => {}
+                _ = phase.wait_for(|phase| *phase >= ShutdownPhase::Abort) => {}
+            }
+            counts.close();
+            drop(open);
+        });
     }
+
+    /// Finds the identity of a request and what it counts for, or a refusal.
+    fn prepare(
+        &self,
+        request: &mut Request<Incoming>,
+        identities: &RequestIdentities,
+        limits: &ConnectionLimits,
+    ) -> Result<PreparedRequest, Response> {
+        let grpc = is_grpc(request.headers());
+        let identified = identities.of(request.headers_mut());
+        let (identity, bearer) = identified.map_err(|error| match limits.rate.check() {
+            Ok(()) => self.refuse_bearer(&identities.connection, error, grpc),
+            // A refused request counts like any other.
+            Err(problem) => problem_response(*problem, grpc),
+        })?;
+        let ConnectionLimits { rate, bodies, traffic, counts } = limits;
+        let is_of_connection = Arc::ptr_eq(&identity, &identities.connection);
+        let (rate, bodies, traffic) = if is_of_connection {
+            (rate.clone(), bodies.clone(), traffic.clone())
+        } else {
+            let traffic = self.server.traffic.of(&identity);
+            (rate.of_identity(identity.clone(), traffic.clone()), bodies.of_identity(traffic.clone()), traffic)
+        };
+        let is_health_check = HEALTH_PATHS.contains(&request.uri().path());
+        let counted = if is_health_check {
+            None
+        } else {
+            let counted = counts.begin_request(&identity, traffic.as_ref());
+            Some(counted.map_err(|refusal| self.refuse_connection(refusal, request, grpc))?)
+        };
+        request.extensions_mut().insert(rate);
+        request.extensions_mut().insert(bodies.clone());
+        Ok(PreparedRequest { identity, bearer, bodies, counted })
+    }
+
+    /// Counts a request of a connection that is above a limit.
+    fn refuse_connection(&self, refusal: ConnectionRefusal, request: &Request<Incoming>, grpc: bool) -> Response {
+        let problem = refusal.problem();
+        self.server.metrics.rejections().problem(&problem);
+        let mut response = problem_response(problem, grpc);
+        close_after(&mut response, request.version());
+        response
+    }
+}
+
+/// Ends an HTTP/1 connection with this response.
+fn close_after(response: &mut Response, version: Version) {
+    if version < Version::HTTP_2 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+}
+
+/// A request whose identity is known and that is within the limits on connections.
+struct PreparedRequest {
+    identity: Arc<Identity>,
+    bearer: Option<Arc<PresentedBearer>>,
+    bodies: Arc<ConnectionBodies>,
+    /// None for a health check, which counts for no one.
+    counted: Option<CountedRequest>,
 }
 
 /// Limits lines about refused handshakes or tokens to one per second; metrics count all.
@@ -341,11 +410,13 @@ impl RefusalLog {
     }
 }
 
-/// The limits of one connection that its requests share, as extensions of each request.
+/// The limits of one connection, for requests of the identity of its peer.
 #[derive(Clone)]
 struct ConnectionLimits {
     rate: RequestRate,
     bodies: Arc<ConnectionBodies>,
+    traffic: Option<Arc<IdentityTraffic>>,
+    counts: Arc<ConnectionCounts>,
 }
 
 /// A connection and everything that its requests need.
@@ -366,28 +437,18 @@ async fn serve_connection(connection: ServedConnection) {
     let (stats, activity) = (stream.peer_stats(), stream.activity().clone());
     let (who, belongs) = (identities.connection.clone(), membership.clone());
     let handle = move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(limits.rate.clone());
-        request.extensions_mut().insert(limits.bodies.clone());
         let (guard, router) = (activity.begin(), router.clone());
-        let grpc = is_grpc(request.headers());
-        let identified = identities.of(request.headers_mut());
-        let identified = identified.map_err(|error| match limits.rate.check() {
-            Ok(()) => shared.refuse_bearer(&identities.connection, error, grpc),
-            // A refused request counts like any other.
-            Err(problem) => problem_response(*problem, grpc),
-        });
-        let bodies = limits.bodies.clone();
+        let (grpc, version) = (is_grpc(request.headers()), request.version());
         let checked = membership.as_ref().map_or(Ok(()), |membership| membership.check());
-        let membership = membership.clone();
+        let prepared = match (&guard, checked) {
+            (None, _) => Err(problem_response(closed_as_idle(), grpc)),
+            (_, Err(end)) => Err(problem_response(end.problem(), grpc)),
+            (Some(_), Ok(())) => shared.prepare(&mut request, &identities, &limits),
+        };
+        let (activity, membership, counts) = (activity.clone(), membership.clone(), limits.counts.clone());
         async move {
-            let Some(guard) = guard else {
-                return Ok(problem_response(closed_as_idle(), grpc));
-            };
-            if let Err(end) = checked {
-                return Ok(problem_response(end.problem(), grpc));
-            }
-            let (identity, bearer) = match identified {
-                Ok(identified) => identified,
+            let PreparedRequest { identity, bearer, bodies, counted } = match prepared {
+                Ok(prepared) => prepared,
                 Err(refusal) => return Ok(refusal),
             };
             let request = request.map(Body::new);
@@ -399,8 +460,13 @@ async fn serve_connection(connection: ServedConnection) {
             let response = PresentedBearer::scope(bearer.clone(), response);
             let response = while_bearer_counts(bearer, identity::on_behalf_of(identity, response)).await;
             let Some(response) = response else { return Ok(problem_response(bearer_ended(), grpc)) };
-            let response = response?;
-            Ok::<_, Infallible>(response.map(|body| Body::new(GuardedBody { body, _guard: guard })))
+            let mut response = response?;
+            if !counts.is_admitted() {
+                close_after(&mut response, version);
+            }
+            // A stranger keeps no connection open with a reply that it does not read.
+            let guard = guard.filter(|_| activity.is_known());
+            Ok::<_, Infallible>(response.map(|body| Body::new(GuardedBody { body, _guard: (guard, counted) })))
         }
     };
     let builder = Builder::new(TokioExecutor::new());

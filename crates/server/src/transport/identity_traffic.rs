@@ -1,6 +1,6 @@
 //! Limits on what one identity sends: connections, requests per second, unfinished bodies and watches (A12).
 //!
-//! A peer without an identity is counted by its address. Operations that keep or end a lease are never refused here. Without access
+//! A peer without an identity is counted by its address, until a bearer token proves one. Operations that keep or end a lease are never refused here. Without access
 //! rules nothing is counted.
 
 use std::collections::HashMap;
@@ -270,16 +270,8 @@ impl IdentityTraffic {
     }
 }
 
-/// The problem of a connection beyond the limit of its identity.
-pub(super) fn too_many_connections(max: u64) -> v1::Problem {
-    let message = format!(
-        "this identity has {max} connections and may have at most {max}; \
-         close one, send more requests on one, or ask an administrator for a higher limit"
-    );
-    limit_problem(IDENTITY_CONNECTIONS, max, max.saturating_add(1), message)
-}
-
-fn limit_problem(limit: &str, max: u64, got: u64, message: String) -> v1::Problem {
+/// The problem of something that exceeds a limit.
+pub(super) fn limit_problem(limit: &str, max: u64, got: u64, message: String) -> v1::Problem {
     v1::Problem {
         limit: limit.into(),
         max: Some(max),

@@ -6,6 +6,7 @@
 mod allowed_hosts;
 pub mod body_limit;
 mod connection_activity;
+mod connection_counts;
 mod connection_deadlines;
 mod connection_limit;
 pub mod error_layer;

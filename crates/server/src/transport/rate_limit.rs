@@ -91,7 +91,7 @@ impl RequestCharge {
 pub struct RequestRate {
     connection: Arc<ConnectionRate>,
     limiter: Arc<TrafficLimiter>,
-    /// The identity of the connection, and its traffic.
+    /// The identity of the connection or of the request, and its traffic.
     identity: Arc<Identity>,
     traffic: Option<Arc<IdentityTraffic>>,
 }
@@ -104,6 +104,11 @@ impl RequestRate {
         traffic: Option<Arc<IdentityTraffic>>,
     ) -> Self {
         Self { connection, limiter, identity, traffic }
+    }
+
+    /// The same for a request of an identity that its bearer token proves.
+    pub(super) fn of_identity(&self, identity: Arc<Identity>, traffic: Option<Arc<IdentityTraffic>>) -> Self {
+        Self { identity, traffic, ..self.clone() }
     }
 
     /// Counts a request of the current identity, or fails if that exceeds a limit.

@@ -165,3 +165,66 @@ async fn a_proposal_is_withdrawn_by_who_made_it_and_without_rules_nothing_is_pro
     server.control.reload(&file(""));
     assert_eq!(grpc_code(operator.revoke(revoke("jobs/a")).await), "OK");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_charter_and_a_handoff_of_anothers_lease_wait_and_who_may_act_alone_says_why() {
+    let rules = format!("[two_person]\nactions = [\"revoke\"]\nalone = [{OPERATOR:?}]\n");
+    let mut server = AccessServer::start_with(&file(&rules)).await;
+    let mut holder = server.client_as(HOLDER).await;
+    for name in ["jobs/a", "jobs/b", "jobs/c"] {
+        holder.acquire(acquire(name, "w")).await.expect("a lease");
+    }
+    let (mut operator, mut http) = (server.client_as(OPERATOR).await, server.http_as(OPERATOR).await);
+    let mut admin = server.http_as(ADMIN).await;
+    // Every way in: a unary call, HTTP, the stream of a session.
+    let selector = Some(v1::handoff::Selector::Resource("jobs/a".into()));
+    let handoff = v1::Handoff { selector, ..Default::default() };
+    assert_eq!(grpc_code(operator.handoff(handoff.clone()).await), "APPROVAL_REQUIRED");
+    assert_eq!(http_code(&http.request("POST /v1/leases/jobs/a:handoff", "", "{}").await), "APPROVAL_REQUIRED");
+    let answer = server.stream_as(ADMIN).await.request(Operation::Handoff(handoff)).await;
+    assert!(matches!(&answer, Answer::Refused(problem) if problem.code == "APPROVAL_REQUIRED"), "{answer:?}");
+    let charter = r#"{"charter":{"preemption":{"rule":"lower_priority","grace_ms":1}},"comment":"faster"}"#;
+    assert_eq!(http_code(&http.request("PUT /v1/charters/jobs", "", charter).await), "APPROVAL_REQUIRED");
+    let known = proposals(&mut server.http_as(APPROVER).await).await;
+    let set = known.iter().find(|one| one.action == "set_charter").expect("the charter is proposed");
+    let terms = set.charter.as_ref().and_then(|charter| charter.preemption.as_ref());
+    assert_eq!(terms.map(|terms| terms.rule.as_str()), Some("lower_priority"), "who approves it sees its terms");
+    let of_lease = known.iter().find(|one| one.action == "handoff").expect("the handoff is proposed");
+    assert_eq!(of_lease.leases, Some(1));
+    // Alone: only the identity of the file, and only with a reason.
+    let revoke_a = r#"{"comment":"it hangs"}"#;
+    for (by_admin, header, code) in [
+        (true, "leasehold-alone: the site is down\r\n", "PERMISSION_DENIED"),
+        (false, "leasehold-alone: %zz\r\n", "INVALID_ARGUMENT"),
+        (false, "leasehold-alone: %20\r\n", "INVALID_ARGUMENT"),
+        (false, "leasehold-alone: a\r\nleasehold-alone: b\r\n", "INVALID_ARGUMENT"),
+    ] {
+        let connection = if by_admin { &mut admin } else { &mut http };
+        let response = connection.request("POST /v1/leases/jobs/a:revoke", header, revoke_a).await;
+        assert_eq!(http_code(&response), code, "{header}: {response:?}");
+    }
+    assert!(is_held(&mut http, "jobs/a").await, "nothing happened");
+    let header = "leasehold-alone: the site is down %E2%80%93 no one answers\r\n";
+    assert_eq!(http_code(&http.request("POST /v1/leases/jobs/a:revoke", header, revoke_a).await), "OK");
+    assert!(!is_held(&mut http, "jobs/a").await);
+    let mut alone = tonic::Request::new(revoke("jobs/b"));
+    alone.metadata_mut().insert("leasehold-alone", "it is on fire".parse().expect("plain text"));
+    assert_eq!(grpc_code(operator.revoke(alone).await), "OK");
+    assert!(!is_held(&mut http, "jobs/b").await && is_held(&mut http, "jobs/c").await);
+    // The approval of what was ended alone finds nothing, and not the next holder.
+    holder.acquire(acquire("jobs/a", "w")).await.expect("it is free again");
+    let body = format!(r#"{{"digest":"{}"}}"#, of_lease.digest);
+    let path = format!("POST /v1/proposals/{}:approve", of_lease.proposal);
+    let (status, body) = server.http_as(APPROVER).await.request(&path, "", &body).await;
+    let problem: ProblemBody = serde_json::from_str(&body).expect("a problem");
+    assert_eq!((status, problem.code.as_str(), problem.subject.as_deref()), (409, "CONFLICT", Some("lease")));
+    assert!(is_held(&mut http, "jobs/a").await);
+    for (name, reason) in [("jobs/a", "the site is down – no one answers"), ("jobs/b", "it is on fire")] {
+        let (_, history) = admin.request(&format!("GET /v1/history/{name}"), "", "").await;
+        for part in ["\"kind\":\"acted_alone\"", reason, OPERATOR] {
+            assert!(history.contains(part), "{part} is missing in {history}");
+        }
+    }
+    let (_, metrics) = admin.request("GET /metrics", "", "").await;
+    assert!(metrics.contains("leasehold_acts_alone_total{action=\"revoke\"} 2"), "{metrics}");
+}

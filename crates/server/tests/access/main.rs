@@ -13,6 +13,7 @@ mod matrix;
 mod ownership;
 mod reload;
 mod secrets;
+mod stamps;
 #[path = "../bad_input/transport_clients.rs"]
 #[allow(dead_code, reason = "each suite uses its own part")]
 mod transport_clients;

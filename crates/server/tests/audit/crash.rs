@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::command::{Acquire, Command};
 use leasehold_core::lease::Validity;
-use leasehold_server::audit::{AuditHead, frame, hex, link, scan, verify};
+use leasehold_server::audit::{AuditHead, frame, hex, verify};
 use leasehold_server::backup::{self, BackupChunks, RestoreOptions, restore_onto};
 use leasehold_server::journal::file::FileJournal;
 use leasehold_server::journal::{Journal, OpenError};
 use leasehold_server::recovery::StateReplay;
 use leasehold_testkit::depth::depth;
 
-use crate::fixture::{entries, memory_harness, open_on, snapshotter};
+use crate::fixture::{entries, memory_harness, newest_audit_file, open_on, rewrite_newest_audit_file, snapshotter};
 use crate::journal_support::simulated_disk::{SimulatedDisk, record};
 use crate::journal_support::small_segments;
 use crate::snapshot_support::{GrantorHarness, at, poll_ready};
@@ -97,10 +97,6 @@ fn disk_with_audited_snapshot() -> (SimulatedDisk, AuditHead) {
     (disk, head)
 }
 
-fn newest_audit_file(disk: &SimulatedDisk) -> String {
-    disk.contents().into_keys().rfind(|name| name.starts_with("trail-")).expect("an audit log")
-}
-
 #[test]
 fn an_audit_log_that_was_cut_continues_after_the_lost_numbers_and_does_not_verify() {
     let (disk, known) = disk_with_audited_snapshot();
@@ -122,21 +118,7 @@ fn an_audit_log_that_was_cut_continues_after_the_lost_numbers_and_does_not_verif
 #[test]
 fn an_audit_log_that_was_rewritten_before_a_snapshot_gets_a_gap_entry() {
     let (disk, known) = disk_with_audited_snapshot();
-    let name = newest_audit_file(&disk);
-    // As someone would who can write the file: other entries with a valid chain.
-    disk.tamper(&name, |bytes| {
-        let (header, salt) = frame::FileHeader::decode(bytes).expect("a header");
-        let mut texts = Vec::new();
-        scan(bytes, true, |entry| texts.push((entry.key, entry.text.to_vec()))).expect("an intact file");
-        bytes.truncate(frame::HEADER_BYTES);
-        let mut hash = header.previous;
-        for (key, text) in texts {
-            let text = String::from_utf8(text).expect("UTF-8").replace("worker-", "walker-").into_bytes();
-            hash = link(&hash, &text);
-            frame::put(salt, key, &text, &hash, bytes);
-        }
-        frame::put_checkpoint(salt, known.position, &[0; 32], bytes);
-    });
+    rewrite_newest_audit_file(&disk, known.position);
     let (journal, _) = open_on(&disk);
     let head = poll_ready(snapshotter(&journal).write_audit()).expect("the disk works");
     let gap = entries(&journal.snapshots(), head).pop().expect("entries");

@@ -1,6 +1,6 @@
 //! A snapshotter with small audit files, and helpers that read the whole log.
 
-use leasehold_server::audit::{AuditExport, AuditHead, AuditQuery, Retention, query};
+use leasehold_server::audit::{AuditExport, AuditHead, AuditQuery, Retention, frame, link, query, scan};
 use leasehold_server::journal::file::FileJournal;
 use leasehold_server::journal::memory::{Memory, MemoryJournal};
 use leasehold_server::journal::{AuditFiles, Journal, JournalLocation};
@@ -47,4 +47,26 @@ pub fn export(audit_files: &dyn AuditFiles, head: AuditHead) -> Vec<u8> {
         file.extend(lines);
     }
     file
+}
+
+/// The newest file of the audit log.
+pub fn newest_audit_file(disk: &SimulatedDisk) -> String {
+    disk.contents().into_keys().rfind(|name| name.starts_with("trail-")).expect("a file of the audit log")
+}
+
+/// Rewrites the newest file as someone would who can write it: other entries with a valid chain.
+pub fn rewrite_newest_audit_file(disk: &SimulatedDisk, position: u64) {
+    disk.tamper(&newest_audit_file(disk), |bytes| {
+        let (header, salt) = frame::FileHeader::decode(bytes).expect("a header");
+        let mut texts = Vec::new();
+        scan(bytes, true, |entry| texts.push((entry.key, entry.text.to_vec()))).expect("an intact file");
+        bytes.truncate(frame::HEADER_BYTES);
+        let mut hash = header.previous;
+        for (key, text) in texts {
+            let text = String::from_utf8(text).expect("UTF-8").replace("worker-", "walker-").into_bytes();
+            hash = link(&hash, &text);
+            frame::put(salt, key, &text, &hash, bytes);
+        }
+        frame::put_checkpoint(salt, position, &[0; 32], bytes);
+    });
 }

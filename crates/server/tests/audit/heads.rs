@@ -7,7 +7,7 @@ use leasehold_core::token::Cluster;
 use leasehold_seal::{Domain, Seal, SealKey, SealKeys};
 use leasehold_server::audit::{
     AuditHead, ExpectedEntry, HeadCheck, HeadSigner, SignedHead, VerifyError, encode_heads, frame, hex, link,
-    parse_heads, scan, verify, verify_export, verify_export_with, verify_with,
+    parse_heads, verify, verify_export, verify_export_with, verify_with,
 };
 use leasehold_server::journal::file::FileJournal;
 use leasehold_server::journal::{AppendOutcome, AuditFiles, Journal};
@@ -15,7 +15,9 @@ use leasehold_server::recovery::Backlog;
 use leasehold_server::snapshotter::{SnapshotConfig, Snapshotter};
 use serde_json::Value;
 
-use crate::fixture::{entries, export, memory_harness, open_on, small_files};
+use crate::fixture::{
+    entries, export, memory_harness, newest_audit_file, open_on, rewrite_newest_audit_file, small_files,
+};
 use crate::journal_support::simulated_disk::SimulatedDisk;
 use crate::snapshot_support::{GrantorHarness, poll_ready, snapshot_metrics};
 
@@ -118,14 +120,10 @@ fn signed_disk(keys: &Arc<TestKeys>) -> (SimulatedDisk, Cluster, AuditHead) {
     (disk, cluster, head)
 }
 
-fn newest(disk: &SimulatedDisk) -> String {
-    disk.contents().into_keys().rfind(|name| name.starts_with("trail-")).expect("a file of the audit log")
-}
-
 /// Removes the newest file, and cuts the one before it after its first entry.
 fn cut_tail(disk: &SimulatedDisk) {
-    disk.remove_file(&newest(disk));
-    let name = newest(disk);
+    disk.remove_file(&newest_audit_file(disk));
+    let name = newest_audit_file(disk);
     disk.tamper(&name, |bytes| {
         let (_, salt) = frame::FileHeader::decode(bytes).expect("a header");
         let frame::Frame::Entry { end, .. } = frame::read(salt, bytes, frame::HEADER_BYTES) else { panic!("an entry") };
@@ -174,20 +172,7 @@ fn a_shortened_log_whose_batches_are_gone_gets_a_gap_and_reuses_no_number() {
 fn a_log_that_was_rewritten_is_recorded_as_a_gap_and_revealed_by_its_heads() {
     let keys = one_key();
     let (disk, cluster, head) = signed_disk(&keys);
-    let name = newest(&disk);
-    disk.tamper(&name, |bytes| {
-        let (header, salt) = frame::FileHeader::decode(bytes).expect("a header");
-        let mut texts = Vec::new();
-        scan(bytes, true, |entry| texts.push((entry.key, entry.text.to_vec()))).expect("an intact file");
-        bytes.truncate(frame::HEADER_BYTES);
-        let mut hash = header.previous;
-        for (key, text) in texts {
-            let text = String::from_utf8(text).expect("UTF-8").replace("worker-", "walker-").into_bytes();
-            hash = link(&hash, &text);
-            frame::put(salt, key, &text, &hash, bytes);
-        }
-        frame::put_checkpoint(salt, head.position, &[0; 32], bytes);
-    });
+    rewrite_newest_audit_file(&disk, head.position);
     let heads = stored(&open_on(&disk).0.snapshots());
     let (journal, again) = restart(&disk, cluster, &keys);
     let files = journal.snapshots();

@@ -87,7 +87,7 @@ async fn a_connection_above_the_limit_is_refused_if_all_others_serve_requests() 
     }
     let before = server.state().await;
     let mut http = HttpConnection::connect(server.handle.address).await;
-    let (status, body) = http.request("GET /healthz", "", "").await;
+    let (status, body) = http.request("GET /v1/status", "", "").await;
     assert_eq!(status, 429, "{body}");
     server.assert_counted_once("an excess connection", ("RESOURCE_EXHAUSTED", ""), &before).await;
     assert!(body.contains("RESOURCE_EXHAUSTED") && body.contains(r#""limit":"connections","max":4"#), "{body}");
@@ -105,10 +105,15 @@ async fn a_connection_above_the_limit_is_refused_if_all_others_serve_requests() 
         )
         .await;
     assert_eq!(problem.limit, "connections");
+    for path in ["GET /healthz", "GET /readyz"] {
+        let mut http = HttpConnection::connect(server.handle.address).await;
+        assert_eq!(http.request(path, "", "").await.0, 200, "{path} is answered above the limit");
+        assert_eq!(http.read_to_end().await, b"", "the connection is closed");
+    }
     drop(open.pop());
     // A slot becomes free when the server notices the disconnect.
     let slot_freed = async {
-        while HttpConnection::connect(server.handle.address).await.request("GET /healthz", "", "").await.0 != 200 {
+        while HttpConnection::connect(server.handle.address).await.request("GET /v1/status", "", "").await.0 != 200 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

@@ -2,6 +2,7 @@
 
 mod deposed;
 mod disconnects;
+mod fair_turns;
 mod shutdown;
 mod slow_clients;
 #[path = "../bad_input/test_server.rs"]

@@ -17,13 +17,13 @@ use leasehold_wire::v1::response::Answer;
 use crate::transport_clients::{SessionStream, acquire, connect, with_timeout};
 
 /// A journal that measures its largest batch and can be blocked.
-struct BlockableJournal<J> {
+pub struct BlockableJournal<J> {
     inner: J,
     control: Arc<JournalControl>,
 }
 
 #[derive(Default)]
-struct JournalControl {
+pub struct JournalControl {
     largest_batch: AtomicUsize,
     block: AtomicBool,
     /// Whether an append is blocked now.
@@ -32,7 +32,7 @@ struct JournalControl {
 
 impl JournalControl {
     /// Blocks the next append and waits until a turn is blocked. Later requests gather in the queue.
-    async fn block(&self, stream: &mut SessionStream) {
+    pub async fn block(&self, stream: &mut SessionStream) {
         self.block.store(true, Ordering::SeqCst);
         let operation = Some(Operation::Acquire(acquire("blocked", "")));
         let requests = vec![v1::Request { sequence: BLOCKING_SEQUENCE, operation }];
@@ -45,7 +45,7 @@ impl JournalControl {
         with_timeout(blocked).await;
     }
 
-    fn unblock(&self) {
+    pub fn unblock(&self) {
         self.block.store(false, Ordering::SeqCst);
     }
 }
@@ -54,7 +54,7 @@ impl JournalControl {
 const BLOCKING_SEQUENCE: u64 = 1 << 20;
 
 /// Waits until the request queue has this length.
-async fn wait_for_queue(server: &ServerHandle, length: usize) {
+pub async fn wait_for_queue(server: &ServerHandle, length: usize) {
     let filling = async {
         while server.api().queue.waiting() < length {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -63,7 +63,7 @@ async fn wait_for_queue(server: &ServerHandle, length: usize) {
     with_timeout(filling).await;
 }
 
-struct BlockableLocation(Arc<JournalControl>);
+pub struct BlockableLocation(pub Arc<JournalControl>);
 
 impl JournalLocation for BlockableLocation {
     type Journal = BlockableJournal<<Memory as JournalLocation>::Journal>;
@@ -118,7 +118,7 @@ async fn start_server() -> (ServerHandle, Arc<JournalControl>) {
 }
 
 /// Sends requests in batches of `batch_size` and returns their first answers.
-async fn request_all(stream: &mut SessionStream, operations: Vec<Operation>, batch_size: usize) -> Vec<Answer> {
+pub async fn request_all(stream: &mut SessionStream, operations: Vec<Operation>, batch_size: usize) -> Vec<Answer> {
     let mut answers = send_all(stream, operations, batch_size);
     while answers.iter().any(Option::is_none) {
         let batch = stream.next().await.expect("the stream is open");

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{lease_id, v1};
+use super::CharterBody;
+use crate::{decode_charter, lease_id, v1};
 
 /// `POST /v1/proposals/{proposal}:approve`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,11 +30,11 @@ impl ApproveBody {
 pub struct ProposalBody {
     /// Its number.
     pub proposal: u64,
-    /// What it does: `free`, `revoke`, `waive_quarantine`, `remove_charter`, `set_max_ttl` or `step_down`.
+    /// What it does: `free`, `revoke`, `handoff`, `waive_quarantine`, `set_charter`, `remove_charter`, `set_max_ttl` or `step_down`.
     pub action: String,
     /// The resource or prefix that it concerns; empty for the whole cluster.
     pub resource: String,
-    /// Id of the lease that would be revoked, if it is named by its id.
+    /// Id of the lease that would end, if it is named by its id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
     /// The comment of the identity that proposed it.
@@ -44,9 +45,18 @@ pub struct ProposalBody {
     /// The grace of a revocation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
+    /// Number of leases that it named when it was proposed. It is executed only while they are the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leases: Option<u64>,
+    /// The successor that a handoff names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// The charter that it sets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charter: Option<Box<CharterBody>>,
     /// The identity that proposed it.
     pub proposer: String,
-    /// Digest of the exact command. An approval repeats it.
+    /// Digest of the exact command and of what it named when it was proposed. An approval repeats it.
     pub digest: String,
     /// Time until it expires.
     pub remaining_ms: u64,
@@ -62,6 +72,10 @@ impl From<v1::Proposal> for ProposalBody {
             comment: from.comment,
             max_ttl_ms: from.max_ttl_ms,
             grace_ms: from.grace_ms,
+            leases: from.leases,
+            to: Some(from.to).filter(|to| !to.is_empty()),
+            // A charter of a newer server that this version does not know is left out; the digest covers it.
+            charter: from.charter.and_then(|terms| decode_charter(&terms).ok()).map(|terms| Box::new((&terms).into())),
             proposer: from.proposer,
             digest: from.digest.iter().map(|byte| format!("{byte:02x}")).collect(),
             remaining_ms: from.remaining_ms,

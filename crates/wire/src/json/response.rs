@@ -1,5 +1,7 @@
 //! Response bodies for holders: grants, renewals and sessions.
 
+use std::collections::BTreeMap;
+
 use leasehold_core::lease::{EndReason, LeaseState, Validity};
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +25,10 @@ pub struct GrantBody {
     /// Secret that proves in later requests that the caller was granted the lease, in hexadecimal. Send it as `Lease-Secret`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
+    /// The token with a stamp by the name of the target, for each target of the charter whose stamp key the server has. Present it
+    /// there instead of `token`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stamped_tokens: BTreeMap<String, String>,
     /// Slot number; null for shared leases and for unnumbered units.
     pub slot: Option<u32>,
     /// Lifetime after each renewal.
@@ -63,11 +69,16 @@ impl From<v1::Grant> for GrantBody {
             reason: optional_enum_word::<v1::EndReason, _>(from.reason, EndReason::word),
             overlaps_ms: from.overlaps_ms,
             secret: (!from.secret.is_empty()).then(|| hex(&from.secret)),
+            stamped_tokens: by_target(from.stamped_tokens),
             resource: from.resource,
             holder: from.holder,
             token: from.token,
         }
     }
+}
+
+fn by_target(stamped: Vec<v1::StampedToken>) -> BTreeMap<String, String> {
+    stamped.into_iter().map(|stamped| (stamped.target, stamped.token)).collect()
 }
 
 /// A lease that is current.
@@ -84,6 +95,9 @@ pub struct CurrentLeaseBody {
     /// New secret of the lease, in hexadecimal, if the token was raised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
+    /// The token with a stamp by the name of the target, as in a grant.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stamped_tokens: BTreeMap<String, String>,
     /// Remaining lifetime unless renewed.
     pub remaining_ms: u64,
     /// The lease is being drained: stop and release it within this time.
@@ -113,6 +127,7 @@ impl CurrentLeaseBody {
             token_number: from.token_number.to_string(),
             token: (!from.token.is_empty()).then_some(from.token),
             secret: (!from.secret.is_empty()).then(|| hex(&from.secret)),
+            stamped_tokens: by_target(from.stamped_tokens),
             remaining_ms: from.remaining_ms,
             drain_ms: from.drain_ms,
             overlaps_ms: from.overlaps_ms,

@@ -157,6 +157,7 @@ fn the_encoding_of_answers_never_changes() {
         rotates: false,
         secret: Vec::new(),
         secret_required: false,
+        stamped_tokens: Vec::new(),
     };
     let lost = problem(&Refusal::Lost(EndReason::MaxHold));
     let responses = vec![

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::BearerDirectoryArgs;
 use super::bearer_directory::{BearerDirectory, now};
+use crate::commands::grant_args::{GrantArgs, grant_json};
 use crate::file_set::{FileAccess, FileSet};
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
@@ -32,12 +33,8 @@ pub struct Args {
     /// Name of the token; its principal is bearer:NAME unless --principal is given
     #[arg(value_parser = parse_credential_name)]
     name: String,
-    /// Role under the prefix of the same place: holder, observer, operator, reporter, approver or admin
-    #[arg(long = "role", value_name = "ROLE")]
-    roles: Vec<String>,
-    /// Prefix of resource names, in whole segments; "" for all names
-    #[arg(long = "prefix", value_name = "PREFIX")]
-    prefixes: Vec<String>,
+    #[command(flatten)]
+    grants: GrantArgs,
     /// Principal that the token proves, for example the SPIFFE id of the same person's certificate [default: bearer:NAME]
     #[arg(long, value_name = "PRINCIPAL", value_parser = parse_principal)]
     principal: Option<String>,
@@ -55,7 +52,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let mut directory = BearerDirectory::open(&args.directory.dir)?;
     let principal = args.principal.clone().unwrap_or_else(|| format!("bearer:{}", args.name));
     let access = directory.access()?;
-    let added = access.missing_grants(&principal, &args.roles, &args.prefixes)?;
+    let added = access.missing_grants(&principal, &args.grants.roles, &args.grants.prefixes)?;
     let (created, token) = (now(), NewToken::generate());
     if directory.file.entries.iter().any(|entry| entry.id == token.id) {
         return Err(Error::config("name", "the random id is taken already; run the command again").into());
@@ -82,8 +79,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let written = files.commit()?;
 
     let shown = args.out.is_none().then_some(token.text.as_str());
-    let grants: Vec<_> =
-        added.iter().map(|added| json!({ "role": added.grant.role.word(), "prefix": added.grant.prefix })).collect();
+    let grants: Vec<_> = added.iter().map(|added| grant_json(&added.grant)).collect();
     let body = json!({
         "id": token.id,
         "principal": principal,

@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use leasehold::Error;
+use leasehold_core::access::{Action, Permission, Role};
 use leasehold_server::access::PrincipalGrant;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{CaKeyArgs, DirectoryArgs, RELOAD, ValidityArgs, grant_json};
+use super::{CaKeyArgs, DirectoryArgs, RELOAD, ValidityArgs};
+use crate::commands::grant_args::{GrantArgs, grant_json};
 use crate::file_set::{FileAccess, FileSet};
 use crate::global_args::GlobalArgs;
 use crate::input_file;
@@ -35,12 +37,8 @@ pub struct Args {
     /// Name of the certificate: of its files, of its profile, and of its identity unless --id is given
     #[arg(value_parser = parse_credential_name)]
     name: String,
-    /// Role under the prefix of the same place: holder, observer, operator, reporter, approver or admin
-    #[arg(long = "role", value_name = "ROLE")]
-    roles: Vec<String>,
-    /// Prefix of resource names, in whole segments; "" for all names
-    #[arg(long = "prefix", value_name = "PREFIX")]
-    prefixes: Vec<String>,
+    #[command(flatten)]
+    grants: GrantArgs,
     /// Identity in the certificate [default: spiffe://TRUST-DOMAIN/NAME]
     #[arg(long, value_name = "SPIFFE-ID")]
     id: Option<SpiffeId>,
@@ -97,7 +95,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let mut added = Vec::new();
     let mut profile = None;
     if usage == CertificateUsage::Client {
-        added = directory.access()?.missing_grants(&identity, &args.roles, &args.prefixes)?;
+        added = directory.access()?.missing_grants(&identity, &args.grants.roles, &args.grants.prefixes)?;
         profile = Some(add_profile(args, &directory, target, &mut files)?);
     }
     if !added.is_empty() {
@@ -133,7 +131,9 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             );
             lines.extend(files.iter().map(|file| format!("wrote {file}")));
             match (&args.out, &profile) {
-                (None, Some(_)) => lines.push(format!("Next:\n  leasehold --as {} ls", args.name)),
+                (None, Some(_)) => {
+                    lines.push(format!("Next:\n  leasehold --as {} {}", args.name, first_command(&args.grants.roles)))
+                }
                 (Some(out), Some(_)) => lines.push(format!(
                     "Next: copy {} to ~/.config/leasehold/{} of the other machine, for leasehold --as {}",
                     out.display(),
@@ -145,6 +145,16 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             lines.join("\n")
         })
         .with_note(note))
+}
+
+/// A command that a new identity may run. Without a role in the arguments, its grants are not known here.
+fn first_command(roles: &[String]) -> &'static str {
+    let may = |action: Action| {
+        let roles = roles.iter().filter_map(|role| Role::parse(role));
+        roles.into_iter().any(|role| action.permission(role) != Permission::No)
+    };
+    let commands = [(Action::List, "ls"), (Action::Proposals, "proposals")];
+    commands.into_iter().find(|(action, _)| may(*action)).map_or("status", |(_, command)| command)
 }
 
 fn subject(
@@ -189,4 +199,20 @@ fn add_profile(
     let file = folder.join(PROFILE_FILE);
     files.create(file.clone(), FileAccess::Public, Profile::text(&args.name, &address, &args.name, paths))?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_command_is_one_that_the_role_may_run() {
+        let of = |roles: &[&str]| first_command(&roles.iter().map(ToString::to_string).collect::<Vec<_>>());
+        for role in ["holder", "observer", "operator", "admin"] {
+            assert_eq!(of(&[role]), "ls", "{role}");
+        }
+        assert_eq!(of(&["approver"]), "proposals");
+        assert_eq!(of(&["approver", "holder"]), "ls");
+        assert_eq!((of(&["reporter"]), of(&[])), ("status", "status"));
+    }
 }

@@ -4,7 +4,8 @@ use leasehold_core::access::AccessGrant;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{DirectoryArgs, grant_json};
+use super::DirectoryArgs;
+use crate::commands::grant_args::grant_json;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
 use crate::pki::{CaDirectory, CertificateUsage, IssuedCertificate, date_text};

@@ -5,14 +5,11 @@ use leasehold_seal::{SealKey, wall_ms};
 use leasehold_server::sealing::{SealKeyRing, key_file_name};
 use serde_json::json;
 
-use super::{KeyDirectoryArgs, RELOAD, key_error};
+use super::{KeyDirectoryArgs, LATER_MS, RELOAD, key_error};
 use crate::file_set::{FileAccess, FileSet};
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
 use crate::table::format_time;
-
-/// Time after which a further key becomes active, so that every fence can learn it first.
-const LATER_MS: u64 = 3_600_000;
 
 /// Create a seal key
 ///

@@ -1,6 +1,6 @@
-//! `leasehold keys list`: the seal keys of a key directory.
+//! `leasehold keys list`: the seal keys and the stamp keys of a key directory.
 
-use leasehold_seal::{SealKey, wall_ms};
+use leasehold_seal::{SealKey, TargetStampKey, wall_ms};
 use serde_json::json;
 
 use super::{KeyDirectoryArgs, load};
@@ -8,9 +8,10 @@ use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
 use crate::table::{TextTable, format_time, or_dash};
 
-/// List the seal keys with their times
+/// List the seal keys and the stamp keys with their times
 ///
-/// States: `signs` (the server signs with it now), `verifies` (its tokens are accepted), `waits` (not active yet) and `ended`.
+/// States: `signs` (the server signs with it now), `verifies` (its tokens are accepted), `waits` (not active yet) and `ended`. Stamp keys:
+/// `stamps`, `waits`, and `replaced` by a newer one of the same target and prefix.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold keys list --keys /etc/leasehold/keys")]
 pub struct Args {
@@ -29,6 +30,20 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     };
     let mut keys: Vec<_> = ring.keys().iter().collect();
     keys.sort_by_key(|key| (key.public().active_ms(), key.kid()));
+    let mut stamp_keys: Vec<_> = ring.stamp_keys().iter().collect();
+    stamp_keys.sort_by_key(|key| (&key.target, &key.prefix, key.active_ms, key.key.id()));
+    let stamp_state = |key: &TargetStampKey| {
+        let newer = |other: &&TargetStampKey| {
+            (&other.target, &other.prefix) == (&key.target, &key.prefix)
+                && other.active_ms <= now
+                && (other.active_ms, other.key.id()) > (key.active_ms, key.key.id())
+        };
+        match key {
+            key if key.active_ms > now => "waits",
+            _ if stamp_keys.iter().any(|other| newer(&other)) => "replaced",
+            _ => "stamps",
+        }
+    };
     let body = json!({
         "keys": keys.iter().map(|key| json!({
             "kid": key.kid().to_string(),
@@ -36,6 +51,14 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             "active_ms": key.public().active_ms(),
             "end_ms": key.public().end_ms(),
             "state": state(key),
+        })).collect::<Vec<_>>(),
+        "stamp_keys": stamp_keys.iter().map(|key| json!({
+            "id": key.key.id().to_string(),
+            "target": key.target,
+            "under": key.prefix,
+            "created_ms": key.created_ms,
+            "active_ms": key.active_ms,
+            "state": stamp_state(key),
         })).collect::<Vec<_>>(),
     });
     Ok(global.output(&body, || {
@@ -49,6 +72,20 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
                 state(key).to_owned(),
             ]);
         }
-        table.text()
+        if stamp_keys.is_empty() {
+            return table.text();
+        }
+        let mut stamps = TextTable::new(["ID", "TARGET", "UNDER", "CREATED", "ACTIVE", "STATE"]);
+        for key in &stamp_keys {
+            stamps.row([
+                key.key.id().to_string(),
+                key.target.clone(),
+                or_dash(Some(&key.prefix).filter(|prefix| !prefix.is_empty())),
+                format_time(key.created_ms),
+                format_time(key.active_ms),
+                stamp_state(key).to_owned(),
+            ]);
+        }
+        format!("{}\n\n{}", table.text().trim_end(), stamps.text())
     }))
 }

@@ -32,7 +32,7 @@ impl GrantorTable {
                     Some(ClusterIdentity { cluster: *cluster, incarnation: *incarnation, max_ttl: *max_ttl });
             }
             Record::Opened { generation, counter } => self.open(*generation, *counter)?,
-            Record::Idle | Record::AttributedTo(_) | Record::AttributionEnded => {}
+            Record::Idle | Record::ActedAlone { .. } | Record::AttributedTo(_) | Record::AttributionEnded => {}
             Record::Stalled { ms } => {
                 if !mutants::on(Mutant::CreditNotRecorded) || self.due.listening {
                     self.clock.stalled(self.time, *ms);

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::GrantorTable;
 use crate::codec::{DecodeError, Reader, Write};
-use crate::command::{Command, LeaseSelector, Revoke};
+use crate::command::{Command, Handoff, LeaseSelector, ProposedCommand, Revoke};
 use crate::limits;
 use crate::mutants::{self, Mutant};
 use crate::time::GrantorTime;
@@ -17,19 +17,19 @@ pub(crate) struct Proposal {
     pub proposer: Box<str>,
     /// What identifies the credential of the proposer; empty if it had none.
     pub credential: Box<str>,
-    /// The command, as it is encoded.
+    /// The command and its subject, as they are encoded.
     pub command: Box<[u8]>,
     pub until: GrantorTime,
 }
 
 impl Proposal {
-    /// The digest of the exact command.
+    /// The digest of the exact command and its subject.
     pub fn digest(&self) -> [u8; 32] {
         Sha256::digest(&self.command).into()
     }
 
-    pub fn command(&self) -> Command<'_> {
-        Command::decode_proposed(&self.command).expect("checked when it was applied")
+    pub fn proposed(&self) -> ProposedCommand<'_> {
+        ProposedCommand::decode(&self.command).expect("checked when it was applied")
     }
 }
 
@@ -46,7 +46,7 @@ impl Proposals {
         if id != self.last + 1 {
             return Err("a proposal with another number than the next");
         }
-        if Command::decode_proposed(&proposal.command).is_err() {
+        if ProposedCommand::decode(&proposal.command).is_err() {
             return Err("a proposal whose command cannot be decoded");
         }
         self.open.retain(|_, known| known.until > now);
@@ -100,7 +100,7 @@ impl Proposals {
             let (proposer, credential) = (from.text()?.into(), from.text()?.into());
             let proposal =
                 Proposal { proposer, credential, command: from.bytes()?.into(), until: GrantorTime(from.num()?) };
-            if Command::decode_proposed(&proposal.command).is_err() {
+            if ProposedCommand::decode(&proposal.command).is_err() {
                 return Err(from.wrong("a proposal whose command cannot be decoded"));
             }
             open.insert(id, proposal);
@@ -114,9 +114,11 @@ impl GrantorTable {
     pub fn proposed_name<'a>(&'a self, command: &Command<'a>) -> Option<&'a str> {
         match command {
             Command::Free { resource, .. } => Some(resource),
-            Command::RemoveCharter { prefix, .. } => Some(prefix),
-            Command::Revoke(Revoke { selector: LeaseSelector::Resource(name), .. }) => Some(name),
-            Command::Revoke(Revoke { selector: LeaseSelector::Id(id), .. }) => {
+            Command::RemoveCharter { prefix, .. } | Command::SetCharter { prefix, .. } => Some(prefix),
+            Command::Revoke(Revoke { selector: LeaseSelector::Resource(name), .. })
+            | Command::Handoff(Handoff { selector: LeaseSelector::Resource(name), .. }) => Some(name),
+            Command::Revoke(Revoke { selector: LeaseSelector::Id(id), .. })
+            | Command::Handoff(Handoff { selector: LeaseSelector::Id(id), .. }) => {
                 self.live(*id).map(|lease| self.resources.name(lease.resource))
             }
             _ => None,

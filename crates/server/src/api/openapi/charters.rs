@@ -32,6 +32,7 @@ pub fn describe(document: &mut Document) {
             .responds::<DoneBody>("Done and durable", json!({ "done": true }))
             .problems(&refused)
             .problems(&[Code::WrongCluster, Code::RolledBack, Code::StorageFull])
+            .may_need_approval()
     };
     let set = change("setCharter", "Set the charter of a prefix")
         .body::<SetCharterBody>(true, json!({ "comment": "agreed on Monday", "charter": terms }));
@@ -41,5 +42,5 @@ pub fn describe(document: &mut Document) {
         "Comment for the audit log",
         "moved away",
     );
-    document.add(HttpMethod::Delete, "/v1/charters/{prefix}", remove.problems(&[Code::ApprovalRequired]));
+    document.add(HttpMethod::Delete, "/v1/charters/{prefix}", remove);
 }

@@ -40,7 +40,8 @@ pub fn describe(document: &mut Document) {
         .body::<SetMaxTtlBody>(true, json!({ "max_ttl": "1h", "comment": "the nightly batch takes longer" }))
         .responds::<DoneBody>("The maximum ttl is recorded", json!({ "done": true }))
         .problems(&refused)
-        .problems(&[Code::RolledBack, Code::StorageFull, Code::ApprovalRequired]);
+        .problems(&[Code::RolledBack, Code::StorageFull])
+        .may_need_approval();
     document.post("/v1/cluster:set_max_ttl", set_max_ttl);
     let step_down = OperationSpec::new("server", "stepDown", "Let another server lead")
         .description("No lease ends. Refused if the journal is not shared, or if no other server stands by.")
@@ -48,6 +49,7 @@ pub fn describe(document: &mut Document) {
         .body::<StepDownBody>(false, json!({}))
         .responds::<DoneBody>("This server no longer leads", json!({ "done": true }))
         .problems(&refused)
-        .problems(&[Code::RolledBack, Code::NotFound, Code::StorageFull, Code::ApprovalRequired]);
+        .problems(&[Code::RolledBack, Code::NotFound, Code::StorageFull])
+        .may_need_approval();
     document.post("/v1/cluster:step_down", step_down);
 }

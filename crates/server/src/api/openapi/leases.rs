@@ -86,21 +86,21 @@ pub fn describe(document: &mut Document) {
         "resource": "jobs/settle", "token_number": NUMBER, "remaining_ms": 10_000, "drain_ms": 10_000, "state": "held"
     });
     let missing = [Code::NotFound];
-    let dangerous = [Code::NotFound, Code::ApprovalRequired];
     let handoff = command("handoffLease", "Start a planned handoff")
         .token_header()
         .body::<HandoffBody>(false, json!({ "to": "worker-2", "mode": "gap", "drain": "10s" }))
         .responds::<CurrentLeaseBody>("The handoff has started; the holder drains", draining)
         .problems(&NOT_HELD)
         .problems(&COMMAND)
-        .problems(&missing);
+        .problems(&missing)
+        .may_need_approval();
     document.post("/v1/leases/{name}:handoff", handoff);
     let revoke = command("revokeLeases", "Revoke all leases of a resource")
         .body::<RevokeBody>(true, json!({ "comment": "wrong version deployed", "grace": "5s" }));
-    document.post("/v1/leases/{name}:revoke", done(revoke).problems(&COMMAND).problems(&dangerous));
+    document.post("/v1/leases/{name}:revoke", done(revoke).problems(&COMMAND).problems(&missing).may_need_approval());
     let free = command("freeResource", "Free a resource that is held for an operator after a revocation")
         .body::<FreeBody>(true, json!({ "comment": "books were compared by hand" }));
-    document.post("/v1/leases/{name}:free", done(free).problems(&COMMAND).problems(&dangerous));
+    document.post("/v1/leases/{name}:free", done(free).problems(&COMMAND).problems(&missing).may_need_approval());
     let capacity = command("setCapacity", "Set the capacity of a resource in units")
         .description("Below the units in use the resource drains: nothing is granted until enough units are released.")
         .body::<CapacityBody>(true, json!({ "units": 3 }));
@@ -108,5 +108,5 @@ pub fn describe(document: &mut Document) {
     let waive = OperationSpec::new("leases", "waiveQuarantine", "End the quarantine after a restore early")
         .command_headers()
         .body::<WaiveBody>(true, json!({ "comment": "every old holder was stopped by hand" }));
-    document.post("/v1/quarantine:waive", done(waive).problems(&COMMAND).problems(&dangerous));
+    document.post("/v1/quarantine:waive", done(waive).problems(&COMMAND).problems(&missing).may_need_approval());
 }

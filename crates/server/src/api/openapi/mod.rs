@@ -41,7 +41,10 @@ A command can be retried safely only with a key (`Idempotency-Key: <session>:<se
 detected. Every response names the journal position that it depends on in `leasehold-position`.
 
 A problem is `application/problem+json` (RFC 9457) with a stable `code`, the field it concerns and the next step. Names in
-paths may contain `/`, which can also be written `%2F`. Unknown fields and unknown query parameters are refused.";
+paths may contain `/`, which can also be written `%2F`. Unknown fields and unknown query parameters are refused.
+
+A server with access rules needs to know its caller: by a client certificate, a bearer token, or the user at the other end of the
+unix socket. A caller that is not known gets `401`, and one that may not send the request `403`.";
 
 /// The document under construction.
 #[derive(Default)]
@@ -72,6 +75,7 @@ fn build() -> OpenApi {
     ProblemBody::schemas(&mut schemas);
     document.components.schemas.extend(schemas);
     operation::share(&mut document.components);
+    let security = operation::security(&mut document.components);
     leases::describe(&mut document);
     sessions::describe(&mut document);
     queries::describe(&mut document);
@@ -88,6 +92,7 @@ fn build() -> OpenApi {
         .info(info)
         .paths(document.paths)
         .components(Some(document.components))
+        .security(Some(security))
         .tags(Some(operation::tags()))
         .build()
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use leasehold_wire::headers::{
-    IDEMPOTENCY_KEY, LEASE_SECRET, LEASE_TOKEN, POSITION, SESSION_SECRET, STANDBY, TOKEN_SEEN, TOKEN_SEEN_RESOURCE,
+    ALONE, IDEMPOTENCY_KEY, LEASE_SECRET, LEASE_TOKEN, POSITION, SESSION_SECRET, STANDBY, TOKEN_SEEN,
+    TOKEN_SEEN_RESOURCE,
 };
 use leasehold_wire::json::{BODY_TOO_LARGE, PROBLEM_TYPE, ProblemBody};
 use leasehold_wire::{Code, v1};
@@ -13,6 +14,7 @@ use utoipa::openapi::example::{Example, ExampleBuilder};
 use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::schema::{ArrayBuilder, KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::{Tag, TagBuilder};
 use utoipa::openapi::{Components, ContentBuilder, HeaderBuilder, Ref, RefOr, Required, ResponseBuilder};
 
@@ -37,19 +39,21 @@ pub fn tags() -> Vec<Tag> {
 pub struct OperationSpec {
     operation: OperationBuilder,
     schemas: Vec<(String, RefOr<Schema>)>,
-    problems: Option<Vec<Code>>,
+    problems: Vec<Code>,
     has_body: bool,
 }
 
-/// Problems of every operation.
-const COMMON_PROBLEMS: [Code; 5] =
-    [Code::InvalidArgument, Code::PermissionDenied, Code::ResourceExhausted, Code::Unavailable, Code::Indeterminate];
+/// Problems of callers that are not known or may not send a request; without access rules and TLS they do not occur.
+const ACCESS_PROBLEMS: [Code; 2] = [Code::Unauthenticated, Code::PermissionDenied];
+/// Problems of every operation whose problems are documents.
+const COMMON_PROBLEMS: [Code; 4] =
+    [Code::InvalidArgument, Code::ResourceExhausted, Code::Unavailable, Code::Indeterminate];
 
 impl OperationSpec {
     /// An operation with its id for code generators and its summary.
     pub fn new(tag: &str, id: &str, summary: &str) -> Self {
         let operation = OperationBuilder::new().tag(tag).operation_id(Some(id)).summary(Some(summary));
-        Self { operation, schemas: Vec::new(), problems: None, has_body: false }
+        Self { operation, schemas: Vec::new(), problems: Vec::new(), has_body: false }
     }
 
     /// A longer description.
@@ -80,6 +84,11 @@ impl OperationSpec {
     /// The headers of every command.
     pub fn command_headers(self) -> Self {
         self.header(IDEMPOTENCY_KEY).header(SESSION_SECRET).header(TOKEN_SEEN).header(TOKEN_SEEN_RESOURCE)
+    }
+
+    /// The header of a command that needs two identities where the access file lists it, and what it is answered then.
+    pub fn may_need_approval(self) -> Self {
+        self.header(ALONE).problems(&[Code::ApprovalRequired, Code::PermissionDenied])
     }
 
     /// The header with which a standby answers it too.
@@ -150,7 +159,7 @@ impl OperationSpec {
 
     /// Problems of this operation, in addition to those of every operation.
     pub fn problems(mut self, codes: &[Code]) -> Self {
-        self.problems.get_or_insert_default().extend_from_slice(codes);
+        self.problems.extend(codes.iter().chain(&COMMON_PROBLEMS));
         self
     }
 
@@ -163,13 +172,13 @@ impl OperationSpec {
 
     pub fn finish(self) -> (Operation, Vec<(String, RefOr<Schema>)>) {
         let mut statuses: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
-        for code in self.problems.iter().flat_map(|codes| codes.iter().chain(&COMMON_PROBLEMS)) {
+        for code in self.problems.iter().chain(&ACCESS_PROBLEMS) {
             let known = statuses.entry(code.http()).or_default();
             if !known.contains(code) {
                 known.push(*code);
             }
         }
-        if self.has_body && !statuses.is_empty() {
+        if self.has_body {
             statuses.insert(BODY_TOO_LARGE, vec![Code::ResourceExhausted]);
         }
         let mut operation = self.operation;
@@ -223,6 +232,8 @@ pub fn share(components: &mut Components) {
     let standby = "The lowest journal position that a standby may answer from, 0 for any. The response is valid as of the \
                    position it names and does not contain renewals that were not recorded. Without this header only the \
                    leader answers";
+    let alone = "Why the command is executed without the approval of a second identity. Only for identities that the access file \
+                 lets act alone; the reason is logged and recorded. Percent-encoded where it is not plain ASCII";
     for (name, about, example) in [
         (IDEMPOTENCY_KEY, key, "17.0:42"),
         (TOKEN_SEEN, seen, TOKEN),
@@ -231,6 +242,7 @@ pub fn share(components: &mut Components) {
         (LEASE_SECRET, lease_secret, "00112233445566778899aabbccddeeff"),
         (SESSION_SECRET, session_secret, &"00112233445566778899aabbccddeeff".repeat(2)),
         (STANDBY, standby, "0"),
+        (ALONE, alone, "the site is down and no approver answers"),
     ] {
         let shared = parameter(ParameterIn::Header, name, about, text(), example.into());
         components.parameters.insert(name.into(), shared.into());
@@ -246,6 +258,28 @@ pub fn share(components: &mut Components) {
         let example = ExampleBuilder::new().summary(code.meaning()).value(Some(value)).build();
         components.examples.insert(code.word().into(), example.into());
     }
+}
+
+/// How callers prove who they are. Either is enough, and both must name the same principal; a server without access rules needs none.
+pub fn security(components: &mut Components) -> Vec<SecurityRequirement> {
+    const CERTIFICATE: &str = "clientCertificate";
+    const BEARER: &str = "bearerToken";
+    let certificate = "A client certificate over TLS 1.3 with one URI or DNS name, of a CA in the server's `client_ca`";
+    let certificate =
+        SecurityScheme::MutualTls { description: Some(certificate.to_owned()), deprecated: None, extensions: None };
+    components.add_security_scheme(CERTIFICATE, certificate);
+    let bearer = "A token of `leasehold bearer create` (`lhb1_…`), or a JWT of a configured issuer. Accepted over TLS, from the same \
+                  machine and over the unix socket only";
+    let bearer =
+        HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("lhb1 or JWT").description(Some(bearer));
+    components.add_security_scheme(BEARER, SecurityScheme::Http(bearer.build()));
+    let none: [&str; 0] = [];
+    vec![
+        SecurityRequirement::new(CERTIFICATE, none),
+        SecurityRequirement::new(BEARER, none),
+        // From the same machine: the unix socket proves the user, and a server without access rules asks for nothing.
+        SecurityRequirement::default(),
+    ]
 }
 
 fn one(kind: Type) -> Schema {

@@ -20,7 +20,7 @@ pub fn describe(document: &mut Document) {
     let refused =
         [Code::NotFound, Code::Conflict, Code::RequestTooOld, Code::LeaseLost, Code::TokenInvalid, Code::WrongCluster];
     let approve = OperationSpec::new("server", "approve", "Approve and execute a proposal of another identity")
-        .description("Refused to the identity and the credential that proposed it. The command is executed once.")
+        .description("Refused to the identity and the credential that proposed it, and if the leases, the charter or the setting that it named have changed since. The command is executed once.")
         .path("proposal", "Number of the proposal", "17")
         .command_headers()
         .body::<ApproveBody>(true, json!({ "digest": digest }))

@@ -24,6 +24,8 @@ pub enum EtcdOpenError {
     Foreign { prefix: String, key: String },
     /// The prefix contains another journal than the one this server has served.
     OtherJournal { prefix: String, seen: String, found: String },
+    /// This server has other keys than the cluster.
+    OtherKeys { mismatch: KeyMismatch },
     /// Written by a newer version.
     Newer { prefix: String, have: u32, want: u32 },
     /// etcd was restored from a snapshot that is older than what this server has seen.
@@ -40,13 +42,35 @@ pub enum EtcdOpenError {
     Led { by: String },
 }
 
+/// The own keys differ from those of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyMismatch {
+    /// Secrets of leases would not be valid under this server, so it never leads.
+    ClusterKey(String),
+    /// Tokens of the cluster would not be proven under this server. It does not start; if it runs already, it leads all the same, because
+    /// without a leader there is no service at all.
+    SealKeys(String),
+}
+
+impl fmt::Display for KeyMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClusterKey(problem) | Self::SealKeys(problem) => f.write_str(problem),
+        }
+    }
+}
+
 impl EtcdOpenError {
     /// The stable code.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Unreachable { .. } | Self::Taken => "UNAVAILABLE",
             Self::Version { .. } | Self::Newer { .. } => "UNSUPPORTED_VERSION",
-            Self::Bypass { .. } | Self::Login { .. } | Self::ReadOnly { .. } | Self::Led { .. } => "CONFIG",
+            Self::Bypass { .. }
+            | Self::Login { .. }
+            | Self::ReadOnly { .. }
+            | Self::OtherKeys { .. }
+            | Self::Led { .. } => "CONFIG",
             Self::Full { .. } => "STORAGE_FULL",
             Self::Damaged { .. } | Self::Corrupt { .. } => "CORRUPT",
             Self::Foreign { .. } | Self::OtherJournal { .. } => "WRONG_CLUSTER",
@@ -92,6 +116,7 @@ impl fmt::Display for EtcdOpenError {
                 "{prefix} in etcd contains journal {found}, but this server has served {seen}; check the prefix and etcd, and keep --data: it knows which \
                  journal was served. A server of another cluster has a directory of its own"
             ),
+            Self::OtherKeys { mismatch } => mismatch.fmt(f),
             Self::Newer { prefix, have, want } => write!(
                 f,
                 "{prefix} in etcd has format version {have}, newer than {want}; use a newer version of leasehold"

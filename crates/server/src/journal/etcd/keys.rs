@@ -44,6 +44,11 @@ impl JournalKeys {
         self.named("accepted")
     }
 
+    /// The ids of the keys that the servers share.
+    pub fn shared_keys(&self) -> Vec<u8> {
+        self.named("keys")
+    }
+
     /// Written to confirm the leader where a read may be stale.
     pub fn confirm(&self) -> Vec<u8> {
         self.named("confirm")

@@ -75,6 +75,14 @@ impl EtcdLeadership {
         Ok(leadership)
     }
 
+    pub(super) const fn client(&self) -> &Arc<EtcdClient> {
+        &self.client
+    }
+
+    pub(super) const fn keys(&self) -> &JournalKeys {
+        &self.keys
+    }
+
     /// Whether the lease has expired because this server could not renew it.
     pub fn is_expired(&self) -> bool {
         self.renewal.is_finished()

@@ -7,6 +7,7 @@
 //! - `meta`: the id of the journal and its newest snapshot;
 //! - `member/…`: the servers that may lead; leased;
 //! - `confirm`: written to confirm the leader on versions of etcd whose reads may be stale;
+//! - `keys`: a digest and ids of the keys that the servers share;
 //! - `rolled_back`: written by a server that found that etcd was restored; every append compares that it does not exist;
 //! - `accepted`: the batch with which the last accepted restore began a new incarnation.
 //!
@@ -37,6 +38,7 @@ mod open;
 pub mod pb;
 mod quota;
 mod reader;
+mod shared_keys;
 mod snapshots;
 mod standby;
 mod version;
@@ -51,6 +53,7 @@ use tokio::task::JoinHandle;
 pub use client::{EtcdEndpoints, EtcdTls};
 pub use cluster_status::{EtcdMember, EtcdStatus, EtcdStatusReader};
 pub use quota::{QUOTA, Quota};
+pub use shared_keys::SharedKeys;
 pub use snapshots::EtcdSnapshotStore;
 pub use standby::{LeaderHandle, Standby, StandbyObserver};
 
@@ -58,7 +61,7 @@ use super::{
     AppendOutcome, BATCH_BYTES, DiskSpace, EtcdOpenError, Journal, JournalError, JournalLocation, OpenError,
     OpenedJournal, Replay, WriterStatus,
 };
-use leadership::EtcdLeadership;
+use leadership::{EtcdLeadership, Generation};
 use local::LocalFiles;
 use open::CheckedEtcd;
 use writer::EtcdWriter;
@@ -74,6 +77,7 @@ pub struct EtcdLocation {
     accept_restored: bool,
     insecure: bool,
     local: Arc<LocalFiles>,
+    shared_keys: Option<Arc<dyn SharedKeys>>,
 }
 
 impl EtcdLocation {
@@ -90,6 +94,7 @@ impl EtcdLocation {
             accept_restored: false,
             insecure: false,
             local,
+            shared_keys: None,
         })
     }
 
@@ -101,6 +106,11 @@ impl EtcdLocation {
     /// Sets whether an etcd that was restored from an older snapshot is accepted.
     pub fn with_accept_restored(self, accept_restored: bool) -> Self {
         Self { accept_restored, ..self }
+    }
+
+    /// Sets the keys that are compared with those of the other servers.
+    pub fn with_shared_keys(self, keys: Arc<dyn SharedKeys>) -> Self {
+        Self { shared_keys: Some(keys), ..self }
     }
 
     /// Sets whether an etcd with authentication is accepted although its version lets others bypass it.

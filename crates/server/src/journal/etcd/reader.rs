@@ -119,6 +119,11 @@ impl EtcdReader<'_> {
         Ok(self.one(&self.keys.accepted()).await?.map_or(0, |entry| entry.mod_revision))
     }
 
+    /// The record of the keys that the servers share.
+    pub async fn shared_keys(&self) -> Result<Option<Vec<u8>>, EtcdReadError> {
+        Ok(self.one(&self.keys.shared_keys()).await?.map(|entry| entry.value.to_vec()))
+    }
+
     async fn one(&self, key: &[u8]) -> Result<Option<KeyValue>, EtcdReadError> {
         let range = RangeRequest { key: key.to_vec(), revision: self.revision, ..Default::default() };
         Ok(self.client.range_with_retry(range).await?.kvs.pop())

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::Error;
+use tokio_rustls::rustls::server::Acceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 
 use super::certificate;
 use super::membership::Membership;
@@ -84,9 +85,8 @@ impl From<io::Error> for HandshakeError {
     }
 }
 
-/// Performs the handshake. Nothing of HTTP is read before the peer's certificate is verified (A2). Without a certificate, where that
-/// is allowed, the peer is anonymous, and each request must prove its identity.
-pub async fn accept(mut stream: TcpStream, tls: &Arc<TlsHandle>, peer: SocketAddr) -> Result<TlsPeer, HandshakeError> {
+/// Reads the ClientHello. Until it is complete the peer costs no more than its bytes.
+pub async fn read_hello(mut stream: TcpStream) -> Result<StartHandshake<TcpStream>, HandshakeError> {
     let mut first = [0];
     if stream.peek(&mut first).await? == 0 {
         return Err(HandshakeError::Io(io::ErrorKind::UnexpectedEof.into()));
@@ -95,9 +95,19 @@ pub async fn accept(mut stream: TcpStream, tls: &Arc<TlsHandle>, peer: SocketAdd
         let _ = tokio::time::timeout(PLAINTEXT_TIMEOUT, refuse_plaintext(&mut stream, first[0])).await;
         return Err(HandshakeError::Plaintext);
     }
+    Ok(LazyConfigAcceptor::new(Acceptor::default(), stream).await?)
+}
+
+/// Performs the rest of the handshake. Nothing of HTTP is read before the peer's certificate is verified (A2). Without a certificate,
+/// where that is allowed, the peer is anonymous, and each request must prove its identity.
+pub async fn accept(
+    hello: StartHandshake<TcpStream>,
+    tls: &Arc<TlsHandle>,
+    peer: SocketAddr,
+) -> Result<TlsPeer, HandshakeError> {
     // The epoch of this configuration: bundles that change during the handshake are compared afterwards.
     let (config, epoch) = tls.config();
-    let stream = TlsAcceptor::from(config).accept(stream).await?;
+    let stream = hello.into_stream(config).await?;
     let (_, connection) = stream.get_ref();
     let is_http2 = connection.alpn_protocol() == Some(b"h2");
     let Some(chain) = connection.peer_certificates() else {

@@ -16,7 +16,7 @@ mod state;
 pub use certificate::{CertificateNameError, PeerName, is_trust_domain};
 pub use error::{TlsError, TlsProblem};
 pub use expiry::CertificateExpiry;
-pub(super) use handshake::accept;
+pub(super) use handshake::{accept, read_hello};
 pub(super) use handshake_limit::{HANDSHAKE_TIMEOUT, HandshakeLimit, PendingHandshake};
 pub use membership::{Membership, MembershipEnd};
 pub use settings::{ClientCa, TlsSettings};
