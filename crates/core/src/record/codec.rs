@@ -152,7 +152,7 @@ impl<'a> Record<'a> {
                 attribution.encode(out);
             }
             Self::AttributionEnded => out.u8(47),
-            Self::ActedAlone { action, resource, reason } => texts(out, 49, &[action, resource, reason]),
+            Self::ActedAlone { action, resource, reason } => texts(out, 48, &[action, resource, reason]),
         }
     }
 
@@ -264,7 +264,7 @@ impl<'a> Record<'a> {
             43 => Self::ProposalCanceled { proposal: from.num()?, by: principal(from)? },
             46 => Self::AttributedTo(Attribution::decode(from)?),
             47 => Self::AttributionEnded,
-            49 => Self::ActedAlone { action: from.text()?, resource: from.text()?, reason: from.text()? },
+            48 => Self::ActedAlone { action: from.text()?, resource: from.text()?, reason: from.text()? },
             _ => return Err(from.wrong("unknown record")),
         })
     }
