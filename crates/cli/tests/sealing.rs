@@ -169,6 +169,8 @@ async fn holders_receive_stamped_tokens_from_the_command_line_the_wrapper_and_th
     let place = Place::new();
     place.keys("create-stamp", &["ledger", "--under", "jobs"]).fails(78, "");
     place.create_key(&[]);
+    place.keys("create-stamp", &["ledger", "--under", "jobs/"]).fails(78, "").err.find("under").expect("it is named");
+    place.keys("create-stamp", &["", "--under", "jobs"]).fails(78, "").err.find("target").expect("it is named");
     let create = |more: &[&str]| {
         let created = place.keys("create-stamp", &[&["ledger", "--under", "jobs"], more].concat()).ok().json();
         assert_eq!(mode(Path::new(&support::text(&created["file"]))), 0o600);

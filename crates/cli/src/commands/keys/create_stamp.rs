@@ -1,7 +1,8 @@
 //! `leasehold keys create-stamp`: a new stamp key for a target.
 
+use leasehold::Error;
 use leasehold::duration::HumanDuration;
-use leasehold_seal::{TargetStampKey, wall_ms};
+use leasehold_seal::{SealKeyError, TargetStampKey, wall_ms};
 use leasehold_server::sealing::stamp_file_name;
 use serde_json::json;
 
@@ -40,7 +41,8 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let replaces = |key: &TargetStampKey| key.target == args.target && key.prefix == args.under;
     let delay = if existing.stamp_keys().iter().any(replaces) { LATER_MS } else { 0 };
     let active_ms = now.saturating_add(args.active_in.map_or(delay, HumanDuration::millis));
-    let key = TargetStampKey::generate(&args.target, &args.under, now, active_ms).map_err(|error| key_error(&error))?;
+    let key = TargetStampKey::generate(&args.target, &args.under, now, active_ms);
+    let key = key.map_err(|error| argument_error(args, &error))?;
     let id = key.key.id();
     let mut files = FileSet::default();
     let path = directory.join(stamp_file_name(id));
@@ -58,4 +60,17 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             format_time(active_ms)
         )
     }))
+}
+
+/// The error of an argument, with its name.
+fn argument_error(args: &Args, error: &SealKeyError) -> Error {
+    match error {
+        SealKeyError::Field { field: "prefix", expected } => {
+            Error::config("under", format!("{:?} is not {expected}; for example --under jobs", args.under))
+        }
+        SealKeyError::Field { field: "target", expected } => {
+            Error::config("target", format!("{:?} is not {expected}; copy it from the charter", args.target))
+        }
+        error => key_error(error),
+    }
 }
