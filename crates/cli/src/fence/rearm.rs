@@ -12,7 +12,7 @@ use crate::output::{CommandError, CommandResult};
 ///
 /// Sets the mark to a number that is not below the token of any earlier holder: the highest number that the server has issued,
 /// or --floor. The current holder must acquire again before it can write. A floor below a mark is rejected; all marks are
-/// checked before the first one changes.
+/// checked before the first one changes. In etcd and NATS, a mark that was deleted is created, if --resource names it.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold fence rearm postgres://app@db/ledger --resource jobs/settle")]
 pub struct Args {
@@ -31,7 +31,7 @@ pub fn parse_number(text: &str) -> Result<Number, String> {
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let (fences, floor) = global.with_client(async |client| {
-        let fences = args.selection.resolve().await?;
+        let fences = args.selection.resolve_or_create(&client).await?;
         let floor = match args.floor {
             Some(floor) => floor,
             None => {

@@ -36,6 +36,30 @@ pub struct SelectedFence {
 impl FenceSelection {
     /// Finds the selected fences by the marks in the target. They are all of one cluster.
     pub async fn resolve(&self) -> Result<Vec<SelectedFence>, CommandError> {
+        let fences = self.find().await?;
+        if fences.is_empty() {
+            return Err(no_mark());
+        }
+        Ok(fences)
+    }
+
+    /// Like [`FenceSelection::resolve`]. A fence that is named and has no mark is selected too, where a re-arm can create it.
+    pub async fn resolve_or_create(&self, client: &Client) -> Result<Vec<SelectedFence>, CommandError> {
+        let fences = self.find().await?;
+        match &self.resource {
+            Some(resource) if fences.is_empty() && self.target.rearm_creates_marks() => {
+                let cluster = match self.cluster {
+                    Some(cluster) => cluster,
+                    None => cluster_and_counter(client).await?.0,
+                };
+                Ok(vec![SelectedFence { id: fence_id(cluster, resource, self.slot)?, mark: Mark::Lost }])
+            }
+            _ if fences.is_empty() => Err(no_mark()),
+            _ => Ok(fences),
+        }
+    }
+
+    async fn find(&self) -> Result<Vec<SelectedFence>, CommandError> {
         let mut fences = Vec::new();
         for mark in self.target.marks().await? {
             if self.cluster.is_some_and(|cluster| cluster != mark.cluster) {
@@ -48,10 +72,6 @@ impl FenceSelection {
             if self.resource.is_none() || is_mark_of(&mark, &id) {
                 fences.push(SelectedFence { id, mark: mark.mark });
             }
-        }
-        if fences.is_empty() {
-            let missing = "the target has no matching mark; list its marks, or arm the fence";
-            return Err(Error::new(Code::NotFound, missing).with_next_step("leasehold fence marks TARGET").into());
         }
         ensure_one_cluster(&fences)?;
         Ok(fences)
@@ -71,9 +91,14 @@ impl FenceSelection {
     }
 }
 
+fn no_mark() -> CommandError {
+    let missing = "the target has no matching mark; list its marks, or arm the fence";
+    Error::new(Code::NotFound, missing).with_next_step("leasehold fence marks TARGET").into()
+}
+
 fn ensure_one_cluster(fences: &[SelectedFence]) -> Result<(), CommandError> {
     let clusters: BTreeSet<String> = fences.iter().map(|fence| fence.id.cluster().to_string()).collect();
-    if clusters.len() == 1 {
+    if clusters.len() <= 1 {
         return Ok(());
     }
     let marks: Vec<String> = fences.iter().map(|fence| format!("{} of {}", fence.id, fence.id.cluster())).collect();

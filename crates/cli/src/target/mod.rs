@@ -96,6 +96,11 @@ impl TargetAddress {
     }
 
     /// Sets the mark to `floor`.
+    /// Whether [`TargetAddress::rearm`] creates a mark that is missing.
+    pub const fn rearm_creates_marks(&self) -> bool {
+        matches!(self.location, Location::Etcd(_) | Location::Nats(_))
+    }
+
     pub async fn rearm(&self, fence_id: &FenceId, floor: Number) -> Result<(), CommandError> {
         let id = fence_id.clone();
         let work = async {

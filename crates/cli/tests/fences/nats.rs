@@ -2,10 +2,10 @@
 
 use leasehold_fence::nats::Fence;
 
-use crate::fence_id;
 use crate::nats_server::NatsServer;
 use crate::remote_targets::check_target;
 use crate::support::Server;
+use crate::{RESOURCE, fence_id};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_jetstream_target_is_armed_probed_lost_rearmed_and_listed_by_its_address() {
@@ -22,6 +22,11 @@ async fn a_jetstream_target_is_armed_probed_lost_rearmed_and_listed_by_its_addre
         store.stream().await.purge().await.expect("it can be purged");
     };
     check_target(&server, &url, claim, remove).await;
+    // Its mark was purged with the stream.
+    server.run(&["fence", "lost", &url, "--resource", RESOURCE]).fails(1, "leasehold: NOT_FOUND");
+    server.run(&["fence", "rearm", &whole, "--resource", RESOURCE]).fails(2, "leasehold: INVALID_ARGUMENT");
+    server.run(&["fence", "rearm", &url, "--resource", RESOURCE]).ok();
+    assert_eq!(server.json(&["fence", "marks", &url])[0]["state"], "armed");
     let nowhere = server.run(&["fence", "marks", &format!("nats://{}", store.at())]);
     assert!(nowhere.exit != 0 && nowhere.err.contains("has no stream"), "{nowhere:?}");
 }

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant, SystemTime};
 use super::failure::Failure;
 use crate::Error;
 
-/// First pause between two attempts. It doubles up to [`LONGEST_PAUSE`].
+/// Pause after a conflict, and the first pause after other failures. That one doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(640);
 /// How long one request waits for its reply, unless less time is left.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long one request waits at least, also if less time is left.
-const MIN_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
+const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a request whose outcome is unknown is repeated. DynamoDB remembers its request token for ten minutes.
 const REPEAT_LIMIT: Duration = Duration::from_secs(300);
 
@@ -67,7 +67,10 @@ impl Attempts {
     /// Notes why an attempt failed. Returns the error if a retry is useless.
     pub(super) fn note(&mut self, failure: Failure) -> Result<(), Error> {
         match failure {
-            Failure::Condition | Failure::Conflict => self.last = None,
+            Failure::Condition | Failure::Conflict => {
+                self.last = None;
+                self.pause = FIRST_PAUSE;
+            }
             Failure::Throttled(reason) => {
                 let waited = self.began.elapsed();
                 let message =

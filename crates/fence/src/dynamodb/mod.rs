@@ -48,6 +48,8 @@ pub use table::install;
 
 /// Default of [`Fence::with_claim_timeout`].
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long opening a fence retries.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// A transaction has at most 100 items, and one of them is the mark.
 const MAX_ITEMS: usize = 99;
 
@@ -65,7 +67,7 @@ impl Fence {
     /// Opens a fence whose mark is in this table. It reads the id of the table, because a restored table is another one. The
     /// fence makes its own retries, with a limit for each request, and ignores those of the client.
     pub async fn open(client: Client, table: &str, id: &FenceId) -> Result<Self, Error> {
-        let marks = Attempts::new(CLAIM_TIMEOUT).read(|| MarkTable::open(&client, table)).await?;
+        let marks = Attempts::new(OPEN_TIMEOUT).read(|| MarkTable::open(&client, table)).await?;
         let (seals, events) = (SealCheck::default(), EventSink::default());
         Ok(Self { id: id.clone(), seals, table: marks, claim_timeout: CLAIM_TIMEOUT, events })
     }
@@ -267,13 +269,13 @@ impl Fence {
                     attempts.note(Failure::Condition)?;
                 }
                 Err(Failure::Unknown(error)) => {
-                    // If the mark cannot be read either, the next attempt tells: it has the same request token.
-                    let read = attempts.send(self.table.read(&self.id)).await;
-                    if read.is_ok_and(|item| is_written_by(item.as_ref(), &own)) {
+                    attempts.note(Failure::Unknown(error))?;
+                    let item = attempts.read(|| self.table.read(&self.id)).await?;
+                    if is_written_by(item.as_ref(), &own) {
                         let admission = Admission { number: presented.number, previous_incarnation: None };
                         return Ok((admission, ApplyOnce::Applied));
                     }
-                    attempts.note(Failure::Unknown(error))?;
+                    // If others wrote since, the next attempt tells: it has the same request token.
                 }
                 Err(failure) => attempts.note(failure)?,
             }
@@ -289,8 +291,7 @@ fn is_written_by(item: Option<&Item>, own: &str) -> bool {
 
 /// Returns all marks of a table. A mark that cannot be read is listed as lost; an item that is no mark is not listed.
 pub async fn list_marks(client: Client, table: &str) -> Result<Vec<MarkInfo>, Error> {
-    let mut attempts = Attempts::new(CLAIM_TIMEOUT);
-    let table = attempts.read(|| MarkTable::open(&client, table)).await?;
+    let table = Attempts::new(OPEN_TIMEOUT).read(|| MarkTable::open(&client, table)).await?;
     let (mut marks, mut after) = (Vec::new(), None);
     loop {
         let (items, next) = Attempts::new(CLAIM_TIMEOUT).read(|| table.scan(after.as_ref())).await?;

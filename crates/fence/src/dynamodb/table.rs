@@ -33,13 +33,10 @@ pub async fn install(client: &Client, table: &str) -> Result<(), Error> {
         };
         match found.as_ref().map(|table| table.table_status()) {
             None if is_requested => {}
-            None => {
-                match attempts.send(create(&client, table)).await {
-                    Ok(()) => is_requested = true,
-                    Err(failure) => attempts.note(failure)?,
-                }
-                continue;
-            }
+            None => match attempts.send(create(&client, table)).await {
+                Ok(()) => is_requested = true,
+                Err(failure) => attempts.note(failure)?,
+            },
             Some(Some(TableStatus::Creating)) => {}
             Some(Some(TableStatus::Active | TableStatus::Updating)) => {
                 return found.map_or(Ok(()), |found| check(&found));

@@ -38,9 +38,11 @@ impl Fence {
         self.update_mark(|mark, _| Ok(mark.declared_lost())).await
     }
 
-    /// Sets the mark to a floor. No earlier holder may have a number above it. A floor below the mark is an error.
+    /// Sets the mark to a floor. No earlier holder may have a number above it. A floor below the mark is an error. If the mark was
+    /// deleted, a new one is created; its seal is gone.
     pub async fn rearm(&self, floor: Number) -> Result<(), Error> {
-        self.update_mark(|mark, current| mark.rearmed(floor, &current.home)).await
+        let missing = |current: &KeyState| Ok(FixedMark::fresh(&self.id, &current.home));
+        self.update_or_create(missing, |mark, current| mark.rearmed(floor, &current.home)).await
     }
 
     /// Sets whether the fence rejects tokens of other incarnations until they are adopted (T5).
@@ -63,9 +65,18 @@ impl Fence {
         &self,
         change: impl Fn(&FixedMark, &KeyState) -> Result<FixedMark, Error>,
     ) -> Result<(), Error> {
+        self.update_or_create(KeyState::mark, change).await
+    }
+
+    /// Changes the mark. `missing` returns the mark to change if the key does not exist.
+    async fn update_or_create(
+        &self,
+        missing: impl Fn(&KeyState) -> Result<FixedMark, Error>,
+        change: impl Fn(&FixedMark, &KeyState) -> Result<FixedMark, Error>,
+    ) -> Result<(), Error> {
         let mut current = self.kv.read(&self.key()).await?;
         loop {
-            let mark = current.mark()?;
+            let mark = if current.text.is_none() { missing(&current)? } else { current.mark()? };
             // An operator of another cluster does not change it.
             mark.stored_mark(&self.id, &current.home)?;
             let to = change(&mark, &current)?.to_string();

@@ -1,5 +1,6 @@
 //! Compare-and-swap of the manifest, with detection of writes that were applied although the reply was lost.
 
+use std::future::Future;
 use std::time::{Duration, Instant};
 
 use object_store::{Error as StoreError, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
@@ -11,6 +12,8 @@ use crate::{Error, FenceRefusal, MarkLoss, mark_text};
 
 /// Pause before a retry, if the store did not reply.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// How long one request for the manifest waits at least, also if less time is left.
+const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One logical write. All its attempts have the same nonce.
 #[derive(Debug)]
@@ -57,16 +60,28 @@ impl<'a> ManifestCas<'a> {
     /// Reads the current manifest.
     pub(super) async fn read(&self) -> Result<StoredManifest, Error> {
         let Fence { store, root, id, .. } = self.fence;
-        let object = match store.get(&self.fence.manifest()).await {
-            Err(StoreError::NotFound { .. }) => return Err(FenceRefusal::MarkLost(MarkLoss::Missing).into()),
-            object => object.map_err(storage_error)?,
+        let request = async {
+            let object = store.get(&self.fence.manifest()).await?;
+            let version = UpdateVersion { e_tag: object.meta.e_tag.clone(), version: object.meta.version.clone() };
+            Ok((version, object.bytes().await?))
         };
-        let version = UpdateVersion { e_tag: object.meta.e_tag.clone(), version: object.meta.version.clone() };
-        let body = object.bytes().await.map_err(storage_error)?;
+        let (version, body) = match self.within_timeout(request).await {
+            Err(StoreError::NotFound { .. }) => return Err(FenceRefusal::MarkLost(MarkLoss::Missing).into()),
+            read => read.map_err(storage_error)?,
+        };
         let body = str::from_utf8(&body).map_err(|_| FenceRefusal::MarkLost(MarkLoss::Unreadable))?;
         let parsed = mark_text::parse(body)?;
         parsed.state_for(id)?;
         Ok(StoredManifest { manifest: Manifest::decode(&parsed, root)?, version })
+    }
+
+    /// Ends a request for which no time is left (F8). Its outcome is unknown.
+    async fn within_timeout<T>(&self, request: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let left = self.fence.claim_timeout.saturating_sub(self.began.elapsed()).max(MIN_REQUEST_TIMEOUT);
+        tokio::time::timeout(left, request).await.unwrap_or_else(|_| {
+            let source = format!("the store did not reply within {left:?}").into();
+            Err(StoreError::Generic { store: "manifest", source })
+        })
     }
 
     /// Whether an earlier attempt with a lost reply applied this write. Returns an error once the claim timeout has passed: at
@@ -100,7 +115,8 @@ impl<'a> ManifestCas<'a> {
         let body = next.encode(id, root);
         let options = PutOptions { mode, ..PutOptions::default() };
         self.tries += 1;
-        let error = match store.put_opts(&self.fence.manifest(), body.into(), options).await {
+        let manifest = self.fence.manifest();
+        let error = match self.within_timeout(store.put_opts(&manifest, body.into(), options)).await {
             Ok(_) => return Ok(CasOutcome::Swapped),
             Err(error) => error,
         };

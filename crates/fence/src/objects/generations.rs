@@ -17,6 +17,7 @@ use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
 use super::cas::storage_error;
 use crate::admission::{Admission, PresentedToken};
 use crate::mark_state::MarkState;
+use crate::nonce::nonce;
 use crate::observer::EventSink;
 use crate::seal_verifier::SealCheck;
 use crate::{Counters, Error, FenceId, FenceRefusal, Mark, MarkLoss, Observer, Operation, SealVerifier, mark_text};
@@ -283,8 +284,9 @@ impl ClaimedGeneration {
         }
         let generations = &self.generations;
         generations.check_current(self.presented).await?;
-        // Each write has its own key, so that a delayed write cannot replace a later one.
-        let key = format!("{:019}/w/{:019}/{name}", self.presented.number.get(), self.next);
+        // Each write has its own key, so that a delayed write cannot replace a later one, nor what a successor inherited. Two
+        // processes that claim with one token at the same time may have the same index, hence the nonce.
+        let key = format!("{:019}/w/{:019}-{}/{name}", self.presented.number.get(), self.next, nonce()?);
         let location = Path::parse(format!("{}/{key}", generations.root)).map_err(|e| Error::Storage(e.into()))?;
         self.next += 1;
         generations.store.put(&location, content.to_vec().into()).await.map_err(storage_error)?;

@@ -43,7 +43,7 @@ use crate::admission::Admission;
 use crate::mark_state::MarkState;
 use crate::observer::EventSink;
 use crate::seal_verifier::SealCheck;
-use crate::{ApplyOnce, Counters, Error, FenceId, Observer, Operation, SealVerifier};
+use crate::{ApplyOnce, Counters, Error, FenceId, FenceRefusal, MarkLoss, Observer, Operation, SealVerifier};
 use cas::{CasOutcome, ManifestCas, StoredManifest};
 pub use gc::list_marks;
 pub use generations::{ClaimedGeneration, Generations};
@@ -227,7 +227,7 @@ impl Fence {
     async fn operate(&self, change: impl Fn(&mut MarkState) -> Result<(), Error>) -> Result<(), Error> {
         let mut cas = ManifestCas::new(self)?;
         loop {
-            let stored = cas.read().await?;
+            let stored = cas.read().await.map_err(|error| self.unreadable_manifest(error))?;
             if cas.is_applied(&stored.manifest)? {
                 return Ok(());
             }
@@ -236,6 +236,17 @@ impl Fence {
             if let CasOutcome::Swapped = cas.put(Some(&stored), &next).await? {
                 return Ok(());
             }
+        }
+    }
+
+    /// The error for operators: a manifest that cannot be read lists no objects, so that re-arming it would lose them.
+    fn unreadable_manifest(&self, error: Error) -> Error {
+        match error {
+            Error::Refused(FenceRefusal::MarkLost(MarkLoss::Unreadable)) => {
+                let reason = "the manifest cannot be read, and it lists the objects";
+                Error::Corrupt { file: self.manifest().to_string().into(), offset: 0, reason }
+            }
+            error => error,
         }
     }
 

@@ -37,19 +37,27 @@ pub async fn list_marks(db: &mut impl ConnectionLike) -> Result<Vec<MarkInfo>, E
 
 impl Fence {
     /// Arms the fence for a resource and slot under which nothing was written yet: the first token sets the mark. An existing
-    /// mark is left unchanged.
+    /// mark is left unchanged; one of another cluster is an error.
     pub async fn arm(&self, db: &mut impl ConnectionLike) -> Result<(), Error> {
         let mut command = self.command("arm", &[]);
         command.arg(self.id.cluster().to_string()).arg(self.id.resource_hash());
         command.arg(format!("{:08x}", self.id.slot())).arg(self.id.resource()).arg(0);
         self.query::<Option<String>>(db, &command).await?;
-        Ok(())
+        self.ensure_own(db).await
     }
 
     /// Reads the mark; `None` if no token was admitted yet. A lost mark is an error.
     pub async fn mark(&self, db: &mut impl ConnectionLike) -> Result<Option<Number>, Error> {
         let (text, is_current_server): (String, u8) = self.query(db, &self.command("read", &[])).await?;
         FixedMark::parse(&text).ok_or(FenceRefusal::MarkLost(MarkLoss::Unreadable))?.mark(is_current_server == 1)
+    }
+
+    /// Refuses if the mark is that of another cluster, whose key is the same. The cluster of a mark never changes, so the check
+    /// need not be one step with what follows.
+    async fn ensure_own(&self, db: &mut impl ConnectionLike) -> Result<(), Error> {
+        let (text, _): (String, u8) = self.query(db, &self.command("read", &[])).await?;
+        let mark = FixedMark::parse(&text).ok_or(FenceRefusal::MarkLost(MarkLoss::Unreadable))?;
+        mark.stored_mark(&self.id, "").map(|_| ())
     }
 
     /// Declares the mark lost, for example after the server's data was restored from a backup: every token is refused until
@@ -60,6 +68,7 @@ impl Fence {
 
     /// Sets a lost mark to a floor. No earlier holder may have a higher number. A floor below the mark is refused.
     pub async fn rearm(&self, db: &mut impl ConnectionLike, floor: Number) -> Result<(), Error> {
+        self.ensure_own(db).await?;
         let mut command = self.command("rearm", &[]);
         self.query::<()>(db, command.arg(format!("{:019}", floor.get()))).await
     }
@@ -69,6 +78,7 @@ impl Fence {
     /// restarted as a primary: there, call [`Fence::rearm`].
     pub async fn resume(&self, db: &mut impl ConnectionLike) -> Result<(), Error> {
         durability(db).await?.require()?;
+        self.ensure_own(db).await?;
         self.query::<()>(db, &self.command("resume", &[])).await
     }
 
@@ -94,6 +104,7 @@ impl Fence {
         change: &str,
         incarnation: Option<Incarnation>,
     ) -> Result<(), Error> {
+        self.ensure_own(db).await?;
         let mut command = self.command("update", &[]);
         command.arg(change).arg(incarnation.map(|incarnation| incarnation.to_string()));
         self.query::<()>(db, &command).await

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use leasehold_fence::conformance::{Subject, token};
 
@@ -117,4 +118,25 @@ pub fn overtaken() {
     block_on(target.write(&token(33), "before")).expect("it was applied before the claim");
     assert_eq!(block_on(target.write(&token(33), "after")).expect_err("a successor has claimed").code(), "STALE_TOKEN");
     assert_eq!(block_on(subject.log()), [(33, "before".to_owned())]);
+}
+
+/// A store that accepts requests for the manifest and never replies.
+pub fn silent_store() {
+    for method in ["GET ", "PUT "] {
+        let subject = CloudSubject::new("s3");
+        block_on(subject.fresh());
+        let proxy = FaultyProxy::start(server().address, move |head| {
+            if head.starts_with(method) && head.contains("leasehold.manifest") {
+                return ProxyAction::Hang;
+            }
+            ProxyAction::Forward
+        });
+        let address = TargetAddress { url: proxy.url(), ..subject.address() };
+        let Target::Objects(fence) = block_on(address.open()) else { unreachable!("the subject is S3") };
+        let fence = fence.with_claim_timeout(Duration::from_millis(300));
+        let claim = async { tokio::time::timeout(Duration::from_secs(60), fence.claim(&token(33))).await };
+        let error = block_on(claim).expect("it returns").expect_err("no reply");
+        assert_eq!(error.code(), "STORAGE_FAILED", "{method}: {error}");
+        assert!(error.to_string().contains("did not reply"), "{method}: {error}");
+    }
 }

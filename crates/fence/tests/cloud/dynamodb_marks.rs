@@ -87,7 +87,7 @@ fn damages() -> Vec<(&'static str, Option<AttributeValue>)> {
         ("lost", None),
         ("lost", Some(s("no"))),
         ("strict", None),
-        ("strict", Some(n("0"))),
+        ("strict", Some(s("no"))),
         ("table", None),
         ("table", Some(AttributeValue::L(Vec::new()))),
         ("sealed", Some(AttributeValue::Bool(false))),

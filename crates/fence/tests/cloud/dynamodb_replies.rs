@@ -208,7 +208,8 @@ pub fn silent_server() {
         });
         let error = faulty.with_timeout(Duration::from_millis(300)).claim(33).expect_err("no reply");
         assert_eq!(error.code(), "STORAGE_FAILED", "{operation}: {error}");
-        assert!(error.to_string().contains("did not reply"), "{operation}: {error}");
+        // If only reading the mark fails, the error is that of the claim.
+        assert!(operation == "GetItem" || error.to_string().contains("did not reply"), "{operation}: {error}");
     }
     let faulty =
         Faulty::start(|head| if calls(head, "TransactWriteItems") { ProxyAction::Hang } else { ProxyAction::Forward });

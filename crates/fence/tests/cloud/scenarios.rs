@@ -14,7 +14,7 @@ use crate::subject::CloudSubject;
 use crate::target::{KINDS, Target, TargetAddress};
 use crate::{delayed_writes, dynamodb_marks, dynamodb_replies, kill};
 
-pub const ALL: [(&str, fn()); 26] = [
+pub const ALL: [(&str, fn()); 27] = [
     ("s3_and_dynamodb_pass_the_conformance_suite", conforms),
     ("concurrent_holders_never_write_below_the_mark", concurrent_holders),
     ("without_the_fence_the_race_breaks_the_order", without_fence),
@@ -25,6 +25,7 @@ pub const ALL: [(&str, fn()); 26] = [
     ("an_applied_write_succeeds_even_if_a_successor_claims_before_its_response", delayed_writes::overtaken),
     ("a_restored_table_or_prefix_rejects_tokens_until_re_armed", restored),
     ("a_store_that_ignores_conditions_cannot_be_armed", without_conditions),
+    ("a_claim_ends_although_the_store_never_replies", delayed_writes::silent_store),
     ("a_throttled_transaction_is_retried", dynamodb_replies::throttled),
     ("a_transaction_throttled_for_the_whole_timeout_says_so", dynamodb_replies::throttled_for_long),
     ("an_applied_write_succeeds_although_its_response_is_an_error", dynamodb_replies::server_errors),

@@ -42,6 +42,9 @@ async fn a_change_of_the_mark_key_is_rejected_and_a_damaged_mark_rejects_tokens(
     let refused = writer.write(&token(6), "x").await.expect_err("missing");
     assert!(matches!(refused, Error::Refused(FenceRefusal::MarkLost(MarkLoss::Missing))), "{refused}");
     assert!(etcd.applied().await.is_empty());
+    writer.0.rearm(number(10)).await.expect("a mark at the floor is created");
+    assert_eq!(writer.claim(&token(9)).await.expect_err("an earlier holder").code(), "STALE_TOKEN");
+    writer.claim(&token(11)).await.expect("a later holder");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use leasehold_fence::objects::Generations;
 use leasehold_fence::{Error, FenceRefusal, MarkLoss};
-use object_store::ObjectStoreExt;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
 use tempfile::TempDir;
 
 use crate::invalid_tokens::mistakes;
@@ -161,6 +161,22 @@ async fn a_holder_that_claims_again_sees_its_writes_and_a_delayed_one_does_not_r
     assert_eq!(successor.get("balance").await.expect("read").as_deref(), Some(&b"3"[..]));
     successor.write("balance", b"4").await.expect("current");
     assert_eq!(again.write("balance", b"zombie").await.expect_err("stale").code(), "STALE_TOKEN");
+}
+
+#[tokio::test]
+async fn two_processes_with_one_token_never_write_the_same_object() {
+    let store = Arc::new(InMemory::new());
+    let generations = Generations::new(store.clone(), "guarded", &fence_id()).expect("a prefix");
+    generations.arm().await.expect("armed");
+    let mut paused = generations.claim(&token(33)).await.expect("claimed");
+    // The second process claims while the first one is paused in its claim, before the object that completes it.
+    store.delete(&Path::from("guarded/generations/0000000000000000033/taken")).await.expect("deleted");
+    let mut second = generations.claim(&token(33)).await.expect("the same holder, restarted");
+    second.write("balance", b"2").await.expect("current");
+    paused.write("balance", b"1").await.expect("the token is current");
+    assert_eq!(second.get("balance").await.expect("read").as_deref(), Some(&b"2"[..]), "what was written stays");
+    let written = store.list_with_delimiter(Some(&Path::from("guarded/generations/0000000000000000033/w"))).await;
+    assert_eq!(written.expect("listed").common_prefixes.len(), 2);
 }
 
 #[tokio::test]

@@ -169,3 +169,23 @@ async fn a_write_that_loses_many_rounds_against_other_writers_is_applied_once() 
     applied.await.expect("no one else replaces the manifest any more");
     assert_eq!(fence.get("log").await.expect("it can be read").as_deref(), Some(&b"line\n"[..]));
 }
+
+#[tokio::test]
+async fn a_damaged_manifest_is_not_re_armed_because_it_lists_the_objects() {
+    let (store, fence) = armed().await;
+    fence.write(&token(33), &[ObjectChange::Put("a", b"1")]).await.expect("current");
+    let manifest = Path::from("guarded/leasehold.manifest");
+    let whole = store.get(&manifest).await.expect("stored").bytes().await.expect("its bytes");
+    store.put(&manifest, "leasehold-mark 1\ndamaged\n".into()).await.expect("put without the fence");
+    let refused = fence.claim(&token(34)).await.expect_err("unreadable");
+    assert_eq!(refused.refusal().expect("refused").reason(), "unreadable");
+    let error = fence.rearm(number(40)).await.expect_err("it would lose the objects");
+    assert_eq!(error.code(), "CORRUPT", "{error}");
+    assert!(
+        error.to_string().contains("guarded/leasehold.manifest") && error.to_string().contains("backup"),
+        "{error}"
+    );
+    store.put(&manifest, whole.into()).await.expect("restored");
+    fence.rearm(number(40)).await.expect("re-armed");
+    assert_eq!(fence.get("a").await.expect("it can be read").as_deref(), Some(&b"1"[..]));
+}

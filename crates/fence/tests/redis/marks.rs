@@ -2,7 +2,7 @@
 
 use leasehold_fence::conformance::{FenceWriter, Subject, fence_id, number, token};
 use leasehold_fence::redis::{Fence, RedisDurability, durability, install};
-use leasehold_fence::{Error, FenceRefusal, MarkLoss};
+use leasehold_fence::{Cluster, Error, FenceId, FenceRefusal, Incarnation, MarkLoss};
 
 use crate::server::{GHOST, Redis};
 
@@ -53,6 +53,30 @@ async fn install_is_idempotent_and_leaves_a_newer_version_unchanged() {
     redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(newer).query_async::<()>(&mut db).await.expect("loaded");
     let refused = install(&mut db).await.expect_err("a newer version");
     assert!(matches!(refused, Error::Version { found: 4, supported: 3 }), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_of_another_cluster_does_not_change_a_mark() {
+    let redis = Redis::durable().await;
+    redis.fresh().await;
+    let mut writer = redis.writer().await;
+    writer.claim(&token(20)).await.expect("claimed");
+    let other = FenceId::new(Cluster(*b"another!"), fence_id().resource()).expect("a name");
+    let other = Fence::new(&other);
+    let db = &mut writer.db;
+    for refused in [
+        other.arm(db).await,
+        other.rearm(db, number(30)).await,
+        other.declare_lost(db).await,
+        other.strict(db, true).await,
+        other.adopt(db, Incarnation(8)).await,
+        other.resume(db).await,
+        other.seal(db).await,
+    ] {
+        assert_eq!(refused.expect_err("the mark of another cluster").code(), "WRONG_CLUSTER");
+    }
+    assert_eq!(redis.mark().await.expect("stored"), Some(number(20)));
+    writer.write(&token(20), "current").await.expect("neither lost, strict nor sealed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
