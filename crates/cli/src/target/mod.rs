@@ -95,12 +95,12 @@ impl TargetAddress {
         within(ACTION_TIMEOUT, work).await
     }
 
-    /// Sets the mark to `floor`.
     /// Whether [`TargetAddress::rearm`] creates a mark that is missing.
     pub const fn rearm_creates_marks(&self) -> bool {
         matches!(self.location, Location::Etcd(_) | Location::Nats(_))
     }
 
+    /// Sets the mark to `floor`.
     pub async fn rearm(&self, fence_id: &FenceId, floor: Number) -> Result<(), CommandError> {
         let id = fence_id.clone();
         let work = async {

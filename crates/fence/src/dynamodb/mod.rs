@@ -275,7 +275,7 @@ impl Fence {
                         let admission = Admission { number: presented.number, previous_incarnation: None };
                         return Ok((admission, ApplyOnce::Applied));
                     }
-                    // If others wrote since, the next attempt tells: it has the same request token.
+                    // If others wrote since, the next attempt shows it by its request token.
                 }
                 Err(failure) => attempts.note(failure)?,
             }

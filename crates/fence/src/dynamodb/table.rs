@@ -52,7 +52,7 @@ pub async fn install(client: &Client, table: &str) -> Result<(), Error> {
     }
 }
 
-/// The same client without automatic retries: a reply to a retry does not tell what the first request did.
+/// The same client without automatic retries: a reply to a retry does not show what the first request did.
 pub(super) fn without_retries(client: &Client) -> Client {
     Client::from_conf(client.config().to_builder().retry_config(RetryConfig::disabled()).build())
 }

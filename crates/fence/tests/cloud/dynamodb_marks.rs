@@ -111,13 +111,14 @@ pub fn damaged() {
             let listed = dynamodb::list_marks(raw.client.clone(), &raw.table).await.expect("listed");
             assert_eq!((listed.len(), listed[0].mark), (1, Mark::Lost), "{name} {value:?}");
             raw.fence.rearm(number(40)).await.unwrap_or_else(|error| panic!("{name} {value:?}: {error}"));
-            assert_eq!(reason(raw.fence.claim(&token(39)).await), "stale", "{name} {value:?}");
             // A damaged seal stays a seal.
-            let (mut holder, mut next) = (raw.fence.clone(), token(41));
+            let (mut holder, mut earlier, mut next) = (raw.fence.clone(), token(39), token(41));
             if name == "sealed" {
                 assert_eq!(reason(raw.fence.claim(&token(41)).await), "unsealed", "{value:?}");
-                (holder, next) = (holder.with_seal_verifier(&SealVerifier::new(seal_keys())), sealed_token(41));
+                holder = holder.with_seal_verifier(&SealVerifier::new(seal_keys()));
+                (earlier, next) = (sealed_token(39), sealed_token(41));
             }
+            assert_eq!(reason(holder.claim(&earlier).await), "stale", "{name} {value:?}");
             holder.claim(&next).await.unwrap_or_else(|error| panic!("{name} {value:?}: {error}"));
         }
         // A number that can be read is still a limit of the floor.
