@@ -242,7 +242,7 @@ async fn without_access_rules_no_identity_has_limits() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn charters_and_reported_targets_of_an_identity_are_limited_and_can_be_given_back() {
+async fn charters_and_reported_targets_of_an_identity_are_limited_until_it_removes_some() {
     let grants = [(ADMIN, "admin", ""), ("uid:3", "operator", "jobs"), ("uid:3", "reporter", "jobs")];
     let limits = "[[limit]]\nprincipal = \"uid:3\"\ncharters = 1\ntargets = 1\n";
     let file = AccessFile::parse(&format!("{}{limits}", access_text(&grants))).expect("the file is valid");
