@@ -220,9 +220,15 @@ fn other_ways_to_a_dangerous_effect_wait_too_and_who_may_act_alone_gives_a_reaso
     let apply = ["charter", "apply", charter.to_str().expect("a path"), "--comment", "faster"];
     let both = setup.run(&apply).fails(8, "leasehold: APPROVAL_REQUIRED");
     assert!(both.err.contains("each of 1, 2"), "{}", both.err);
-    setup.run(&["handoff", "jobs/a"]).fails(8, "leasehold: APPROVAL_REQUIRED{3}");
+    let handoff = ["handoff", "jobs/a", "--to", "w2", "--gap", "--drain", "2s"];
+    setup.run(&handoff).fails(8, "leasehold: APPROVAL_REQUIRED{3}");
     let listed = setup.server.run(&["proposals"]).ok().out;
-    for part in ["set charter jobs", "handoff jobs/a (1 lease)", "charter of proposal 1: ", "lower_priority"] {
+    for part in [
+        "set charter jobs",
+        "handoff jobs/a (1 lease) to w2 with gap, drain 2s",
+        "charter of proposal 1: ",
+        "lower_priority",
+    ] {
         assert!(listed.contains(part), "{part} is missing in {listed}");
     }
     // The holder of the proposal ends, another one comes: the approval does not hit it.

@@ -114,6 +114,8 @@ pub fn proposal_view(from: ProposalView) -> v1::Proposal {
         leases: from.leases,
         to: from.to,
         charter: from.charter.map(|charter| encode_charter(&charter)),
+        handoff_mode: from.handoff_mode.map_or_else(String::new, |mode| mode.word().into()),
+        drain_ms: from.drain_ms,
     }
 }
 

@@ -65,6 +65,12 @@ pub fn command_text(proposal: &ProposalBody) -> String {
     if let Some(to) = &proposal.to {
         text.push_str(&format!(" to {to}"));
     }
+    if let Some(mode) = &proposal.handoff_mode {
+        text.push_str(&format!(" with {mode}"));
+    }
+    if let Some(drain_ms) = proposal.drain_ms {
+        text.push_str(&format!(", drain {}", format_duration(drain_ms)));
+    }
     if let Some(max_ttl_ms) = proposal.max_ttl_ms {
         text.push_str(&format!(" to {}", format_duration(max_ttl_ms)));
     }

@@ -10,7 +10,7 @@ use super::table::proposals::Proposal;
 use crate::access::{
     Action, Caller, DangerousAction, MAY_NOT_ACT_ALONE, NOT_BOUND, ReplacementCase, Rights, SAME_IDENTITY,
 };
-use crate::charter::Charter;
+use crate::charter::{Charter, HandoffMode};
 use crate::codec::Write;
 use crate::command::{Answer, Command, Handoff, LeaseSelector, ProposedCommand, ProposedSubject, Request, Revoke};
 use crate::lease::LeaseState;
@@ -40,6 +40,10 @@ pub struct ProposalView {
     pub leases: Option<u64>,
     /// The successor that a handoff names.
     pub to: String,
+    /// Gap or overlap, if a handoff says it; otherwise the charter does.
+    pub handoff_mode: Option<HandoffMode>,
+    /// The drain period, if a handoff says it; otherwise the charter does.
+    pub drain_ms: Option<u64>,
     /// The charter that it sets.
     pub charter: Option<Box<Charter>>,
     /// The identity that proposed it.
@@ -296,6 +300,10 @@ impl Grantor {
             Command::SetMaxTtl { max_ttl_ms, .. } => (Some(max_ttl_ms), None),
             _ => (None, None),
         };
+        let (handoff_mode, drain_ms) = match command {
+            Command::Handoff(Handoff { mode, drain_ms, .. }) => (mode, drain_ms),
+            _ => (None, None),
+        };
         let ends_leases = matches!(command, Command::Revoke(_) | Command::Handoff(_));
         ProposalView {
             proposal: id,
@@ -307,6 +315,8 @@ impl Grantor {
             grace_ms,
             leases: subject.filter(|_| ends_leases).map(|subject| subject.value),
             to: command.proposed_successor().to_owned(),
+            handoff_mode,
+            drain_ms,
             charter: match command {
                 Command::SetCharter { charter, .. } => Some(charter),
                 _ => None,

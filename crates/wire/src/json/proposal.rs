@@ -51,6 +51,12 @@ pub struct ProposalBody {
     /// The successor that a handoff names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
+    /// `gap` or `overlap`, if a handoff says it; otherwise the charter of the resource does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handoff_mode: Option<String>,
+    /// The drain period, if a handoff says it; otherwise the charter of the resource does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_ms: Option<u64>,
     /// The charter that it sets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charter: Option<Box<CharterBody>>,
@@ -74,6 +80,8 @@ impl From<v1::Proposal> for ProposalBody {
             grace_ms: from.grace_ms,
             leases: from.leases,
             to: Some(from.to).filter(|to| !to.is_empty()),
+            handoff_mode: Some(from.handoff_mode).filter(|mode| !mode.is_empty()),
+            drain_ms: from.drain_ms,
             // A charter of a newer server that this version does not know is left out; the digest covers it.
             charter: from.charter.and_then(|terms| decode_charter(&terms).ok()).map(|terms| Box::new((&terms).into())),
             proposer: from.proposer,
