@@ -330,13 +330,13 @@ impl Connections {
         request: &mut Request<Incoming>,
         identities: &RequestIdentities,
         limits: &ConnectionLimits,
-    ) -> Result<PreparedRequest, Response> {
+    ) -> Result<PreparedRequest, Box<Response>> {
         let grpc = is_grpc(request.headers());
         let identified = identities.of(request.headers_mut());
         let (identity, bearer) = identified.map_err(|error| match limits.rate.check() {
-            Ok(()) => self.refuse_bearer(&identities.connection, error, grpc),
+            Ok(()) => Box::new(self.refuse_bearer(&identities.connection, error, grpc)),
             // A refused request counts like any other.
-            Err(problem) => problem_response(*problem, grpc),
+            Err(problem) => Box::new(problem_response(*problem, grpc)),
         })?;
         let ConnectionLimits { rate, bodies, traffic, counts } = limits;
         let is_of_connection = Arc::ptr_eq(&identity, &identities.connection);
@@ -351,7 +351,7 @@ impl Connections {
             None
         } else {
             let counted = counts.begin_request(&identity, traffic.as_ref());
-            Some(counted.map_err(|refusal| self.refuse_connection(refusal, request, grpc))?)
+            Some(counted.map_err(|refusal| Box::new(self.refuse_connection(refusal, request, grpc)))?)
         };
         request.extensions_mut().insert(rate);
         request.extensions_mut().insert(bodies.clone());
@@ -441,15 +441,15 @@ async fn serve_connection(connection: ServedConnection) {
         let (grpc, version) = (is_grpc(request.headers()), request.version());
         let checked = membership.as_ref().map_or(Ok(()), |membership| membership.check());
         let prepared = match (&guard, checked) {
-            (None, _) => Err(problem_response(closed_as_idle(), grpc)),
-            (_, Err(end)) => Err(problem_response(end.problem(), grpc)),
+            (None, _) => Err(Box::new(problem_response(closed_as_idle(), grpc))),
+            (_, Err(end)) => Err(Box::new(problem_response(end.problem(), grpc))),
             (Some(_), Ok(())) => shared.prepare(&mut request, &identities, &limits),
         };
         let (activity, membership, counts) = (activity.clone(), membership.clone(), limits.counts.clone());
         async move {
             let PreparedRequest { identity, bearer, bodies, counted } = match prepared {
                 Ok(prepared) => prepared,
-                Err(refusal) => return Ok(refusal),
+                Err(refusal) => return Ok(*refusal),
             };
             let request = request.map(Body::new);
             // Other bodies are read as a whole, and charged then.
