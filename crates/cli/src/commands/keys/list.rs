@@ -40,7 +40,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         };
         match key {
             key if key.active_ms > now => "waits",
-            _ if stamp_keys.iter().any(|other| newer(other)) => "replaced",
+            _ if stamp_keys.iter().any(newer) => "replaced",
             _ => "stamps",
         }
     };
