@@ -71,9 +71,7 @@ pub(super) fn decode(item: &Item, id: &FenceId, table: &str) -> Result<MarkState
     if text("name").is_some_and(|name| name != id.resource()) || slot.is_some_and(|slot| slot != u64::from(id.slot())) {
         return Err(Error::Conflict(OTHER_FENCE));
     }
-    let is_named = text("cluster").is_some() && text("name").is_some() && slot.is_some();
-    let state = is_named.then(|| state(item, table)).flatten();
-    state.ok_or_else(|| FenceRefusal::MarkLost(MarkLoss::Unreadable).into())
+    state(item, table).ok_or_else(|| FenceRefusal::MarkLost(MarkLoss::Unreadable).into())
 }
 
 /// What a re-arm keeps of the mark of this fence, also if the mark is missing or unreadable. A damaged seal stays a seal, and a
@@ -92,7 +90,11 @@ pub(super) fn recover(item: Option<&Item>, id: &FenceId, table: &str) -> Result<
     }
 }
 
+/// The state of a mark that names its fence.
 fn state(item: &Item, table: &str) -> Option<MarkState> {
+    item.get("cluster")?.as_s().ok()?;
+    item.get("name")?.as_s().ok()?;
+    item.get("slot").and_then(as_u64)?;
     let flag = |name: &str| item.get(name)?.as_bool().ok().copied();
     let highest = optional(item.get("seen"), |value| Number::new(as_u64(value)?))?;
     let loss = if flag("lost")? {
