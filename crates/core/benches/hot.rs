@@ -47,6 +47,7 @@ fn renew_all_of(bencher: Bencher<'_, '_>, (mut bench, leases): (BenchGrantor, Ve
         bench.advance(40);
     };
     renew_all(&mut bench);
+    bench.assert_renewed(leases.chunks(1_024).last().map_or(0, <[Lease]>::len));
     bencher.counter(ItemsCount::new(MILLION)).bench_local(|| renew_all(&mut bench));
 }
 

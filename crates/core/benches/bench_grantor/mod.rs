@@ -3,7 +3,9 @@
 #![allow(dead_code, reason = "each bench uses its own part")]
 
 use leasehold_core::access::{AccessGrant, Caller, Rights, Role};
-use leasehold_core::command::{Acquire, AcquireOptions, Answer, Command, Input, LeaseRef, OpenSession, Renew, Request};
+use leasehold_core::command::{
+    Acquire, AcquireOptions, Answer, Command, Input, LeaseRef, OpenSession, Proof, Renew, Request,
+};
 use leasehold_core::grantor::{Grantor, Output, RecoveredGrantor, TenureOptions};
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::{Access, Validity};
@@ -25,6 +27,8 @@ pub struct BenchGrantor {
     ttl: u64,
     /// The rights of the identity that sends the requests; without them access is not restricted.
     rights: Option<Rights>,
+    /// The session whose stream carries the requests.
+    stream: Option<SessionId>,
 }
 
 /// The identity of a bench with access rules.
@@ -35,6 +39,8 @@ const PRINCIPAL: &str = "spiffe://example/eu-west/orders/worker";
 pub struct Lease {
     pub id: LeaseId,
     pub number: Number,
+    /// The session that carries it.
+    stream: Option<SessionId>,
 }
 
 impl BenchGrantor {
@@ -50,7 +56,7 @@ impl BenchGrantor {
         grantor.serve(at(0));
         // As in a server without watchers.
         grantor.set_watched(false);
-        Self { grantor, out, ms: 0, ttl: TTL, rights: None }
+        Self { grantor, out, ms: 0, ttl: TTL, rights: None, stream: None }
     }
 
     /// A grantor with `count` leases, and these leases.
@@ -58,7 +64,7 @@ impl BenchGrantor {
         Self::holding_for(count, TTL)
     }
 
-    /// The same under access rules with 16 grants, of which one covers the leases.
+    /// The same under access rules with 16 grants, of which one covers the leases, over the streams of sessions.
     pub fn holding_as_identity(count: u32) -> (Self, Vec<Lease>) {
         let mut bench = Self::new();
         let others = (0..15).map(|n| format!("orders/elsewhere-{n}")).chain(["orders/eu-west".to_owned()]);
@@ -84,7 +90,11 @@ impl BenchGrantor {
         let bench = &mut self;
         let names = names(0..count);
         let mut leases = Vec::with_capacity(names.len());
-        for names in names.chunks(TURN) {
+        for (turn, names) in names.chunks(TURN).enumerate() {
+            // A session carries a limited number of leases.
+            if bench.rights.is_some() && (turn * TURN).is_multiple_of(65_536) {
+                bench.stream = Some(bench.open_session("worker"));
+            }
             bench.acquire_turn(names, &mut leases);
         }
         (self, leases)
@@ -152,7 +162,8 @@ impl BenchGrantor {
             None => Caller::LOCAL,
             Some(rights) => Caller { principal: PRINCIPAL, rights },
         };
-        self.grantor.step(at(self.ms), &Input::Request(Request { caller, ..Request::tagged(tag) }, command));
+        let proof = self.stream.map_or(Proof::NONE, Proof::of_stream);
+        self.grantor.step(at(self.ms), &Input::Request(Request { caller, proof, ..Request::tagged(tag) }, command));
     }
 
     pub fn tick(&mut self) {
@@ -171,10 +182,13 @@ impl BenchGrantor {
     /// Acquires all resources in one turn and appends the leases.
     pub fn acquire_turn(&mut self, names: &[String], leases: &mut Vec<Lease>) {
         for (i, name) in names.iter().enumerate() {
-            self.request(i as u64, Command::Acquire(Acquire::exclusive(name, holder_of(i), self.ttl)));
+            let session = self.stream;
+            let acquire = Acquire { session, ..Acquire::exclusive(name, holder_of(i), self.ttl) };
+            self.request(i as u64, Command::Acquire(acquire));
         }
         self.turn();
-        leases.extend(self.out.replies.iter().map(|reply| granted(&reply.answer)));
+        let stream = self.stream;
+        leases.extend(self.out.replies.iter().map(|reply| Lease { stream, ..granted(&reply.answer) }));
     }
 
     pub fn release_turn(&mut self, leases: &[Lease]) {
@@ -185,8 +199,15 @@ impl BenchGrantor {
     }
 
     pub fn renew(&mut self, lease: &Lease) {
-        let held = LeaseRef::by_id(lease.id, lease.number);
+        let held = LeaseRef { session: lease.stream, ..LeaseRef::by_id(lease.id, lease.number) };
+        self.stream = lease.stream;
         self.request(0, Command::Renew(Renew { lease: held, ttl_ms: None, progress: None }));
+    }
+
+    /// Panics unless the last turn renewed each of `count` leases.
+    pub fn assert_renewed(&self, count: usize) {
+        let renewed = self.out.replies.iter().filter(|reply| matches!(reply.answer, Answer::Current(_)));
+        assert_eq!(renewed.count(), count, "every renewal succeeds");
     }
 
     pub fn open_session(&mut self, holder: &str) -> SessionId {
@@ -229,7 +250,7 @@ impl LastWait {
 
 pub fn granted(answer: &Answer) -> Lease {
     match answer {
-        Answer::Granted(grant) => Lease { id: grant.lease, number: grant.number },
+        Answer::Granted(grant) => Lease { id: grant.lease, number: grant.number, stream: None },
         other => panic!("a grant, not {other:?}"),
     }
 }
