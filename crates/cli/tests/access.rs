@@ -186,7 +186,10 @@ fn a_dangerous_command_waits_for_a_second_identity() {
         assert!(listed.contains(part), "{part} is missing in {listed}");
     }
     setup.run(&["approve", "1"]).fails(6, "leasehold: PERMISSION_DENIED");
-    setup.server.run(&["approve", "1", "--digest", "00"]).fails(1, "leasehold: CONFLICT");
+    setup.server.run(&["approve", "1", "--digest", "00"]).fails(2, "error: invalid value '00' for '--digest <HEX>'");
+    let digest = listed.split_whitespace().find(|word| word.len() == 16 && word.bytes().all(|b| b.is_ascii_hexdigit()));
+    let other = digest.expect("the list shows the digest").replace(char::is_alphanumeric, "0");
+    setup.server.run(&["approve", "1", "--digest", &other]).fails(1, "leasehold: CONFLICT");
     setup.server.run(&["approve", "2"]).fails(1, "leasehold: NOT_FOUND");
     let done = setup.server.run(&["approve", "1"]).ok().out;
     assert!(done.contains("approved and executed proposal 1") && done.contains("set max ttl to 20m"), "{done}");

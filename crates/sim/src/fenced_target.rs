@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 
-use leasehold_core::fence::{Follow, Sequenced, admit_sequenced, follow};
+use leasehold_core::fence::{Follow, Mark, Sequenced, Verdict as FenceVerdict, admit, admit_sequenced, follow};
 use leasehold_core::name::Name;
 use leasehold_core::token::{FenceKey, Incarnation, Number, Token, plausible};
-use leasehold_fence::{Mark, Verdict as FenceVerdict, admit};
 
 use crate::clock::{MS, SimClock, SimTime};
 use crate::history::{HistoryEvent, PresentedWrite, TargetVerdict};

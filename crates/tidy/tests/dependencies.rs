@@ -14,7 +14,7 @@ const DEPENDENCIES: [(&str, &[&str]); 12] = [
     ("leasehold-server", &["leasehold-core", "leasehold-seal", "leasehold-wire"]),
     ("leasehold", &["leasehold-core", "leasehold-wire", "leasehold-fence"]),
     ("leasehold-cli", &["leasehold-core", "leasehold-seal", "leasehold-fence", "leasehold-server", "leasehold"]),
-    ("leasehold-sim", &["leasehold-core", "leasehold-fence"]),
+    ("leasehold-sim", &["leasehold-core"]),
     // Real processes, judged by the simulator's checkers; it uses the server crate only to read a journal.
     (
         "leasehold-chaos",

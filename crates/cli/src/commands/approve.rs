@@ -13,8 +13,8 @@ use crate::output::CommandResult;
 pub struct Args {
     /// Number of the proposal
     proposal: u64,
-    /// First digits of its digest, as `leasehold proposals` shows it
-    #[arg(long, value_name = "HEX")]
+    /// First digits of its digest, at least 16, as `leasehold proposals` shows it
+    #[arg(long, value_name = "HEX", value_parser = parse_digest)]
     digest: Option<String>,
 }
 
@@ -23,7 +23,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         let proposals = client.proposals().await?;
         let found = proposals.into_iter().find(|found| found.proposal == args.proposal);
         let is_expected =
-            |digest: &str| args.digest.as_deref().is_none_or(|start| !start.is_empty() && digest.starts_with(start));
+            |digest: &str| args.digest.as_deref().is_none_or(|start| digest.starts_with(start));
         // The server refuses a digest that is not the proposal's, and a proposal that it does not have.
         let digest = found.as_ref().map(|found| found.digest.clone()).filter(|digest| is_expected(digest));
         client.approve(args.proposal, &digest.unwrap_or_else(|| NO_DIGEST.to_owned())).await?;
@@ -31,6 +31,15 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     })?;
     let what = approved.map_or_else(String::new, |found| format!(" of {}: {}", found.proposer, command_text(&found)));
     Ok(global.done(format!("approved and executed proposal {}{what}", args.proposal)))
+}
+
+/// Fewer digits than the list of proposals shows could be those of another command.
+fn parse_digest(text: &str) -> Result<String, String> {
+    let is_hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if is_hex && (16..=NO_DIGEST.len()).contains(&text.len()) {
+        return Ok(text.to_owned());
+    }
+    Err("16 to 64 hexadecimal digits in lower case, as `leasehold proposals` shows them".to_owned())
 }
 
 /// The digest of no command.
