@@ -95,7 +95,7 @@ impl SessionStream {
 
     /// Sends a request under any sequence number and returns its answer.
     pub async fn request_with_sequence(&mut self, sequence: u64, operation: Option<Operation>) -> Answer {
-        let requests = vec![v1::Request { sequence, operation }];
+        let requests = vec![v1::Request { sequence, operation, alone: None }];
         self.send(v1::ClientBatch { requests, lowest_pending: 1, ..Default::default() });
         loop {
             let batch = self.next().await.expect("the stream is open");
