@@ -51,7 +51,13 @@ fn renew_all_of(bencher: Bencher<'_, '_>, (mut bench, leases): (BenchGrantor, Ve
     bencher.counter(ItemsCount::new(MILLION)).bench_local(|| renew_all(&mut bench));
 }
 
-/// The same under access rules: each renewal compares the owner and the epoch of the rules.
+/// The same over the streams of sessions, still without access rules: each renewal compares the session (L5).
+#[divan::bench(args = ["in order", "shuffled"], sample_count = 20, sample_size = 1)]
+fn renew_a_million_over_streams(bencher: Bencher<'_, '_>, order: &str) {
+    renew_all_of(bencher, BenchGrantor::holding_over_streams(MILLION), order);
+}
+
+/// The same under access rules: each renewal compares the identity, the owner and the epoch of the rules.
 #[divan::bench(args = ["in order", "shuffled"], sample_count = 20, sample_size = 1)]
 fn renew_a_million_as_an_identity(bencher: Bencher<'_, '_>, order: &str) {
     renew_all_of(bencher, BenchGrantor::holding_as_identity(MILLION), order);

@@ -135,6 +135,7 @@ fn records() -> Vec<Record<'static>> {
         Record::State(state::StateRecord::Put {
             resource: "shard/1".into(),
             token: number(15),
+            owner: None,
             key: "checkpoint".into(),
             bytes: Arc::from(&b"offset 42"[..]),
         }),
@@ -209,7 +210,30 @@ fn records() -> Vec<Record<'static>> {
     all.push(Record::ActedAlone { action: "revoke", resource: "jobs/settle", reason: "the site is down" });
     let changed = Refusal::SubjectChanged { subject: RefusalSubject::Lease, proposed: 1, found: 300 };
     all.push(Record::WaitEnded { waiter: 5, refusal: changed });
+    all.extend(written_records());
     all
+}
+
+/// The records that name who sent a message or wrote state.
+fn written_records() -> [Record<'static>; 2] {
+    let owner = || Some(Box::from("spiffe://example/jobs/worker"));
+    [
+        Record::Delivery(delivery::DeliveryRecord::Enqueued {
+            queue: "mail".into(),
+            item: 1,
+            owner: owner(),
+            body: Arc::from(&b"hello"[..]),
+            delay_ms: 250,
+            max_attempts: 5,
+        }),
+        Record::State(state::StateRecord::Put {
+            resource: "shard/1".into(),
+            token: number(15),
+            owner: owner(),
+            key: "checkpoint".into(),
+            bytes: Arc::from(&b"offset 42"[..]),
+        }),
+    ]
 }
 
 /// The records that name who caused what follows.
@@ -273,6 +297,7 @@ fn delivery_records(session: SessionId) -> Vec<delivery::DeliveryRecord> {
         DeliveryRecord::Enqueued {
             queue: "mail".into(),
             item: 1,
+            owner: None,
             body: Arc::from(&b"hello"[..]),
             delay_ms: 250,
             max_attempts: 5,
@@ -744,8 +769,8 @@ impl SecondTenure {
         assert!(decoded.snapshot() == snapshot, "it decodes as written");
         let replayed = recover(6, None, journal.iter().map(Vec::as_slice)).unwrap();
         assert!(replayed.snapshot() == snapshot, "replayed records and the snapshot give the same state");
-        let usages = |all: &mut dyn Iterator<Item = (&str, &IdentityUsage)>| -> BTreeMap<String, IdentityUsage> {
-            all.filter(|(_, has)| **has != IdentityUsage::default()).map(|(name, has)| (name.into(), *has)).collect()
+        let usages = |all: &mut dyn Iterator<Item = (&str, IdentityUsage)>| -> BTreeMap<String, IdentityUsage> {
+            all.filter(|(_, has)| *has != IdentityUsage::default()).map(|(name, has)| (name.into(), has)).collect()
         };
         let counted = usages(&mut self.grantor.identity_usages());
         assert!(counted.len() >= 3, "{counted:?}");
@@ -834,6 +859,53 @@ fn the_encoding_of_owned_charters_and_targets_is_unchanged_and_decodes() {
         (charters, targets)
     };
     assert_eq!((has("local"), has(OPERATOR), has("uid:1000")), ((1, 1), (2, 1), (1, 2)));
+}
+
+#[test]
+fn the_encoding_of_owned_messages_and_state_is_unchanged_and_decodes() {
+    use leasehold_core::command::{LeaseRef, LeaseSelector};
+    use leasehold_core::payload::delivery::DeliveryCommand::{Ack, Enqueue, Receive};
+    let mut tenure = SecondTenure::open();
+    let rights = Rights::UNRESTRICTED;
+    let (operator, user) = (Caller { principal: OPERATOR, rights }, Caller { principal: "uid:1000", rights });
+    let enqueue = |queue, body| Command::Delivery(Enqueue { queue, body, delay_ms: 0, max_attempts: None });
+    for (caller, queue, body) in
+        [(operator, "post", &b"one"[..]), (user, "post", b"two"), (Caller::LOCAL, "mail", b"3")]
+    {
+        assert!(matches!(tenure.step(caller, "", enqueue(queue, body)), Answer::Delivery(_)));
+    }
+    // The first message is acknowledged, so that it is not counted; another one stays with its consumer.
+    assert!(matches!(tenure.step(operator, "", enqueue("post", b"four")), Answer::Delivery(_)));
+    let receive = Receive { queue: "post", session: None, holder: "h", visibility_ms: 30_000, limit: 2 };
+    let Answer::Delivery(received) = tenure.step(user, "", Command::Delivery(receive)) else { panic!("received") };
+    let delivery::DeliveryAnswer::Received(received) = *received else { panic!("received") };
+    let (item, receipt) = (received[0].item, received[0].receipt);
+    let ack = Command::Delivery(Ack { queue: "post", item, receipt });
+    assert!(matches!(tenure.step(user, "", ack), Answer::Delivery(_)));
+    let mut put = |caller: Caller<'_>, resource, keys: &[(&str, &[u8])]| {
+        let acquire = Command::Acquire(Acquire::exclusive(resource, "h", 30_000));
+        let Answer::Granted(grant) = tenure.step(caller, "", acquire) else { panic!("granted") };
+        let lease =
+            LeaseRef { selector: LeaseSelector::Id(grant.lease), number: grant.number, session: None, holder: None };
+        for (key, bytes) in keys {
+            let put = Command::Put { lease, key, bytes: Some(bytes), expect: None };
+            assert!(matches!(tenure.step(caller, "", put), Answer::Stored { .. }));
+        }
+        assert_eq!(tenure.step(caller, "", Command::Release(lease)), Answer::Done);
+    };
+    put(operator, "shard/1", &[("a", b"1"), ("b", b"22")]);
+    put(user, "shard/1", &[("b", b"333"), ("c", b"4444")]);
+    put(Caller::LOCAL, "shard/2", &[("a", b"5")]);
+    put(user, "shard/2", &[("z", b"6")]);
+    tenure.check("payload-owners", 7);
+    let has = |principal| {
+        let IdentityUsage { messages, message_bytes, state_bytes, .. } = tenure.grantor.identity_usage(principal);
+        (messages, message_bytes, state_bytes)
+    };
+    let (name, value) = (64 + 7, |bytes: u64| 64 + 1 + bytes);
+    assert_eq!(has(OPERATOR), (1, 8, name + value(1)));
+    assert_eq!(has("uid:1000"), (1, 7, value(3) + value(4) + value(1)));
+    assert_eq!(has("local").2, name + value(1));
 }
 
 #[test]

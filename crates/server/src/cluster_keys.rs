@@ -1,7 +1,9 @@
-//! What the servers on one etcd compare about their keys: a digest of the cluster key, and the ids of the seal keys in use.
+//! What the servers on one etcd compare about their keys: a digest of the cluster key, and the ids of the seal keys and stamp keys in
+//! use.
 //!
 //! With another cluster key, a standby that takes over would refuse the secret of every lease; without a seal key of the cluster, it
-//! would not recognize its tokens. A record is text, one line for each key: `cluster DIGEST`, then `seal KID` or `seal KID END`.
+//! would not recognize its tokens; without a stamp key, a database would reject the tokens that it grants. A record is text, one line
+//! for each key: `cluster DIGEST`, then `seal KID` or `seal KID END`, then `stamp ID`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +13,7 @@ use leasehold_seal::{Kid, wall_ms};
 use crate::journal::KeyMismatch;
 use crate::journal::etcd::SharedKeys;
 use crate::keys::{CLUSTER_KEY, KeySource, ServerKeys};
-use crate::sealing::{TokenSealer, key_file_name};
+use crate::sealing::{TokenSealer, key_file_name, stamp_file_name};
 
 /// First line of a record.
 const VERSION: &str = "leasehold-keys 1";
@@ -38,6 +40,11 @@ impl ClusterKeys {
     fn has(&self, kid: Kid) -> bool {
         self.sealer.ring().public().get(kid).is_some()
     }
+
+    /// Whether this server has a stamp key, active or not.
+    fn stamps_with(&self, id: Kid) -> bool {
+        self.sealer.ring().stamp_keys().iter().any(|key| key.key.id() == id)
+    }
 }
 
 impl SharedKeys for ClusterKeys {
@@ -54,10 +61,13 @@ impl SharedKeys for ClusterKeys {
                 None => format!("seal {}\n", key.kid()),
             };
         }
+        for key in ring.stamp_keys().iter().filter(|key| key.active_ms <= now) {
+            text += &format!("stamp {}\n", key.key.id());
+        }
         text
     }
 
-    /// A server has the cluster key of the record, and every seal key of it that has not ended. It may have more: a key that waits, or
+    /// A server has the cluster key of the record, every seal key of it that has not ended, and every stamp key. It may have more: a key that waits, or
     /// one that the others receive next.
     fn compare(&self, recorded: Option<&str>, at: &str) -> Result<(), KeyMismatch> {
         let Some(recorded) = recorded.map(KeyRecord::parse) else { return Ok(()) };
@@ -86,12 +96,19 @@ impl SharedKeys for ClusterKeys {
         }
         let now = wall_ms();
         let missing = |(kid, end): &&(Kid, Option<u64>)| end.is_none_or(|end| end > now) && !self.has(*kid);
-        match recorded.seal.iter().find(missing) {
-            None => Ok(()),
-            Some((kid, _)) => Err(KeyMismatch::SealKeys(format!(
+        if let Some((kid, _)) = recorded.seal.iter().find(missing) {
+            return Err(KeyMismatch::SealKeys(format!(
                 "{directory} has no {file}, with which the cluster seals tokens; copy it from another server, or, if the key was \
                  withdrawn on all of them, stop all servers and delete {at} in etcd",
                 file = key_file_name(*kid)
+            )));
+        }
+        match recorded.stamp.iter().find(|id| !self.stamps_with(**id)) {
+            None => Ok(()),
+            Some(id) => Err(KeyMismatch::StampKeys(format!(
+                "{directory} has no {file}, with which the cluster stamps tokens for a database; copy it from another server, or, if \
+                 the key was withdrawn on all of them, stop all servers and delete {at} in etcd",
+                file = stamp_file_name(*id)
             ))),
         }
     }
@@ -102,6 +119,8 @@ struct KeyRecord<'a> {
     cluster: Option<&'a str>,
     /// Ids, with their ends in milliseconds since 1970.
     seal: Vec<(Kid, Option<u64>)>,
+    /// Ids of stamp keys.
+    stamp: Vec<Kid>,
 }
 
 impl<'a> KeyRecord<'a> {
@@ -110,13 +129,14 @@ impl<'a> KeyRecord<'a> {
         if lines.next()? != VERSION {
             return None;
         }
-        let mut record = Self { cluster: None, seal: Vec::new() };
+        let mut record = Self { cluster: None, seal: Vec::new(), stamp: Vec::new() };
         for line in lines {
             let words: Vec<&str> = line.split(' ').collect();
             match words[..] {
                 ["cluster", digest] => record.cluster = Some(digest),
                 ["seal", kid] => record.seal.push((kid.parse().ok()?, None)),
                 ["seal", kid, end] => record.seal.push((kid.parse().ok()?, Some(end.parse().ok()?))),
+                ["stamp", id] => record.stamp.push(id.parse().ok()?),
                 _ => return None,
             }
         }
@@ -130,7 +150,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
-    use leasehold_seal::SealKey;
+    use leasehold_seal::{SealKey, TargetStampKey};
 
     use super::*;
     use crate::keys::new_cluster_key;
@@ -209,6 +229,27 @@ mod tests {
     }
 
     #[test]
+    fn a_stamp_key_in_use_is_required_and_one_that_waits_is_not() {
+        let (text, seal) = (new_cluster_key(), key());
+        let stamp = |active_ms| TargetStampKey::generate("ledger", "jobs", 0, active_ms).expect("a key");
+        let with = |keys: &[&TargetStampKey]| {
+            let directory = directory(&text, &[&seal]);
+            for key in keys {
+                let (name, text) = (stamp_file_name(key.key.id()), key.to_file_text().expect("a text"));
+                write(directory.path(), &name, &text);
+            }
+            directory
+        };
+        let (active, waits) = (stamp(0), stamp(u64::MAX));
+        let record = of(&with(&[&active, &waits])).record();
+        let mismatch = of(&with(&[&waits])).compare(Some(&record), AT);
+        let Err(KeyMismatch::StampKeys(refused)) = mismatch else { panic!("{mismatch:?}") };
+        assert!(refused.contains(&stamp_file_name(active.key.id())) && refused.contains("copy it"), "{refused}");
+        assert_eq!(of(&with(&[&active])).compare(Some(&record), AT), Ok(()), "the other one is not used yet");
+        assert_eq!(of(&with(&[&active])).compare(Some(&of(&with(&[])).record()), AT), Ok(()), "it can be introduced");
+    }
+
+    #[test]
     fn a_server_without_a_key_directory_does_not_join_servers_with_keys() {
         let (none, with) = (load(&KeySource::Process), directory(&new_cluster_key(), &[]));
         assert_eq!(none.compare(Some(&none.record()), AT), Ok(()));
@@ -222,7 +263,14 @@ mod tests {
     fn a_record_of_another_form_is_refused_and_never_ignored() {
         let with = directory(&new_cluster_key(), &[]);
         let mine = of(&with).record();
-        for text in ["", "leasehold-keys 2\n", "x", &format!("{mine}more\n"), &format!("{mine}seal xyz\n")] {
+        for text in [
+            "",
+            "leasehold-keys 2\n",
+            "x",
+            &format!("{mine}more\n"),
+            &format!("{mine}seal xyz\n"),
+            &format!("{mine}stamp xyz\n"),
+        ] {
             let refused = of(&with).compare(Some(text), AT).expect_err(text).to_string();
             assert!(refused.contains("update leasehold"), "{refused}");
         }

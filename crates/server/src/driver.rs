@@ -16,7 +16,7 @@ use leasehold_core::time::Now;
 use leasehold_core::token::Number;
 use leasehold_wire::{Code, DecodedCommand, v1};
 
-use crate::access::{AccessControl, AccessRules, DenialLog};
+use crate::access::{AccessControl, AccessRules, DenialLog, UnissuedNumber};
 use crate::api::Api;
 use crate::clock;
 use crate::identity::Identity;
@@ -278,12 +278,12 @@ impl<J: Journal> Driver<J> {
         let (proofs, unproven) = (evidence.proofs - before.proofs, evidence.unproven - before.unproven);
         if unproven > 0 {
             self.metrics.unproven_tokens(unproven);
-            self.unproven_tokens.unproven(identity, token_number);
+            self.unproven_tokens.unissued_number(identity, token_number, UnissuedNumber::Ignored);
         }
         self.metrics.rollback_proofs(proofs);
         let repeated = evidence.repeated - before.repeated;
         if repeated > 0 {
-            self.repeated_reports.repeated_report(identity, token_number);
+            self.repeated_reports.unissued_number(identity, token_number, UnissuedNumber::ReportedAgain);
         }
         if proofs == repeated {
             return;

@@ -1,7 +1,7 @@
 //! Requests, renewals and queries that wait for the next turn.
 //!
 //! Each kind has a lane of its own with its own limit, so that a flood of new requests does not delay renewals (N1). In each lane an
-//! identity has a share, and requests and queries are taken from the identities in turn (A12).
+//! identity has a share, and what a turn takes is divided between the identities by weight, which grows with the bytes (A12).
 
 mod fair_lane;
 mod identity_shares;
@@ -153,9 +153,10 @@ impl RequestQueue {
             });
         }
         let share = try_reserve_share(self.request_shares.of(&request.identity), request.weight())?;
-        try_reserve(&self.request_permits, request.weight())?;
+        let weight = request.weight();
+        try_reserve(&self.request_permits, weight)?;
         let identity = request.identity.clone();
-        self.push(|lanes| lanes.requests.push(&identity.principal, request, share))
+        self.push(|lanes| lanes.requests.push(&identity.principal, request, weight, share))
     }
 
     /// Queues the requests of one batch, which have one identity; waits for capacity.
@@ -176,8 +177,9 @@ impl RequestQueue {
         reserve(&self.request_permits, weight.min(MAX_REQUESTS as u32)).await?;
         self.push(|lanes| {
             for request in requests {
-                let part = share.as_mut().and_then(|share| share.split(request.weight() as usize));
-                lanes.requests.push(&identity.principal, request, part);
+                let weight = request.weight();
+                let part = share.as_mut().and_then(|share| share.split(weight as usize));
+                lanes.requests.push(&identity.principal, request, weight, part);
             }
         })
     }
@@ -198,7 +200,7 @@ impl RequestQueue {
     pub fn query(&self, identity: &Identity, query: StateRead) -> Result<(), SubmitError> {
         let share = try_reserve_share(self.request_shares.of(identity), 1)?;
         try_reserve(&self.request_permits, 1)?;
-        self.push(|lanes| lanes.queries.push(&identity.principal, query, share))
+        self.push(|lanes| lanes.queries.push(&identity.principal, query, 1, share))
     }
 
     /// Accepts no further input. Queued requests are still executed, then the driver stops.

@@ -12,6 +12,7 @@ use leasehold_core::token::Number;
 use crate::clock::SimTime;
 use crate::fault::Fault;
 use crate::impostor::ImpostorAttempt;
+use crate::operators::OperatorAct;
 use crate::request::SimRequest;
 
 /// One batch as it was made durable.
@@ -33,6 +34,8 @@ pub enum HistoryEvent {
     Decided { op: u64, server: u32, generation: u64, time: GrantorTime, answer: Answer },
     /// A grantor decided the copy of a request that an impostor sent.
     ImpostorAnswered(Box<ImpostorAttempt>),
+    /// A grantor decided a request of an operator that needs a second identity.
+    OperatorActed(Box<OperatorAct>),
     /// What an identity has after a turn, if that changed.
     UsageReported { identity: String, has: IdentityUsage, limits: IdentityLimits },
     /// A request was refused by a limit of its identity, which had `has` and requested `more`.

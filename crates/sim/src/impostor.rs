@@ -21,9 +21,25 @@ const FIRST_TAG: u64 = 1 << 62;
 const RECOUNT_EVERY: u64 = 16;
 
 /// Limits that a holder reaches often.
-const NARROW: IdentityLimits = IdentityLimits { sessions: 2, leases: 3, waiters: 1, ..IdentityLimits::UNLIMITED };
+const NARROW: IdentityLimits = IdentityLimits {
+    sessions: 2,
+    leases: 3,
+    waiters: 1,
+    messages: 3,
+    cache_grants: 1,
+    state_bytes: 320,
+    ..IdentityLimits::UNLIMITED
+};
 /// Limits that all holders together reach, and none of them alone.
-const WIDE: IdentityLimits = IdentityLimits { sessions: 12, leases: 24, waiters: 12, ..IdentityLimits::UNLIMITED };
+const WIDE: IdentityLimits = IdentityLimits {
+    sessions: 12,
+    leases: 24,
+    waiters: 12,
+    messages: 40,
+    cache_grants: 12,
+    state_bytes: 4_000,
+    ..IdentityLimits::UNLIMITED
+};
 
 /// The identity of the operator's requests that create charters and targets, in runs with limits.
 pub const MONITOR: &str = "spiffe://sim/monitor";

@@ -21,6 +21,7 @@ pub mod mutants;
 pub mod mutation_run;
 mod nemesis;
 mod network;
+pub mod operators;
 pub mod reported_view;
 pub mod request;
 pub mod rng;

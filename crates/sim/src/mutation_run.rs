@@ -76,16 +76,6 @@ pub const ELSEWHERE: &[(Mutant, &str)] = &[
     (Mutant::OperatorNamesReporter, "no operator here changes reporters"),
     (Mutant::ReporterStopsForever, "no reporter here presents a second number that was never issued"),
     (Mutant::ChartersNotCounted, "every run sets one charter at most"),
-    (Mutant::OneIsTwo, "no run has actions that need two identities"),
-    (Mutant::ApprovedAnother, "no run has actions that need two identities"),
-    (Mutant::ApprovedAgain, "no run has actions that need two identities"),
-    (Mutant::ProposalNeverExpires, "no run has actions that need two identities"),
-    (Mutant::CharterReplacesRevocation, "no run has actions that need two identities"),
-    (Mutant::HandoffReplacesRevocation, "no run has actions that need two identities"),
-    (Mutant::QuarantineWaivedAlone, "no run has actions that need two identities"),
-    (Mutant::ApprovedOtherSubject, "no run has actions that need two identities"),
-    (Mutant::AnyoneActsAlone, "no run has actions that need two identities"),
-    (Mutant::ActAloneNotRecorded, "no run has actions that need two identities"),
 ];
 
 /// Bugs of other systems, and the fault that reproduces each here.

@@ -11,6 +11,7 @@ use crate::history::{Batch, History, HistoryEvent, PresentedWrite};
 use crate::impostor::Impostors;
 use crate::message::{MAX_ACTORS, Message, SimActor};
 use crate::mutants::PlantedFault;
+use crate::operators::Operators;
 use crate::rng::SimRng;
 
 /// A step of the journal.
@@ -85,6 +86,8 @@ pub struct Scheduler {
     pub hides_tokens: bool,
     /// The identities of holders and impostors, in a run with access rules.
     pub impostors: Option<Impostors>,
+    /// The operators that need each other, in a run that has some.
+    pub operators: Option<Operators>,
     ops: u64,
     queue: BinaryHeap<QueuedEvent>,
     order: u64,
@@ -107,6 +110,7 @@ impl Scheduler {
             sessions: Vec::new(),
             hides_tokens,
             impostors: None,
+            operators: None,
             ops: 0,
             queue: BinaryHeap::new(),
             order: 0,

@@ -313,8 +313,15 @@ impl SimServer {
             });
             impersonate(grantor, &mut impostors);
         }
+        let mut operators = scheduler.operators.take();
+        let drill = operators.as_mut().filter(|_| !scheduler.healed);
+        let acted = drill.and_then(|operators| operators.act(grantor, now, self.generation));
+        scheduler.operators = operators;
         grantor.step(now, &Input::Tick);
         grantor.take_output(&mut self.output);
+        if let Some(acted) = acted {
+            scheduler.record(HistoryEvent::OperatorActed(Box::new(acted.finish(&self.output))));
+        }
         if let Some(known) = impostors.as_mut().filter(|known| known.has_limits) {
             report_limits(scheduler, known, grantor, &self.output, &limited);
         }
@@ -415,6 +422,13 @@ impl SimServer {
         scheduler.record(HistoryEvent::StateReported { server: self.index as u32, generation: self.generation, state });
     }
 
+    /// Approves what is still proposed, after its time. The run has ended: nothing of it is recorded.
+    pub fn approve_late(&mut self, scheduler: &mut Scheduler) {
+        let (Some(operators), Some(grantor)) = (&mut scheduler.operators, &mut self.grantor) else { return };
+        let acts = operators.approve_late(grantor, self.clock.now(scheduler.now), self.generation);
+        acts.into_iter().for_each(|act| scheduler.record(HistoryEvent::OperatorActed(Box::new(act))));
+    }
+
     /// Schedules the next turn.
     fn schedule_next_turn(&mut self, scheduler: &mut Scheduler) {
         let grantor = self.grantor.as_ref().expect("a serving server has a grantor");
@@ -426,6 +440,9 @@ impl SimServer {
         self.wake_at(scheduler, at);
     }
 }
+
+/// More bytes of state than any write here adds: its name, its key, its value and what is accounted for them.
+const MOST_STATE_OF_A_PUT: u64 = 200;
 
 /// Records what each identity has, counted again from a snapshot once in several turns, and the refusals by limits of identities.
 fn report_limits(
@@ -439,10 +456,10 @@ fn report_limits(
         let recounted = RecoveredGrantor::from_snapshot(&grantor.snapshot(), 1).expect("a snapshot can be decoded");
         for (identity, has) in recounted.identity_usages() {
             let Some(limits) = identities.rights_of(identity).map(|rights| *rights.limits()) else { continue };
-            if identities.reported.insert(identity.to_owned(), *has) == Some(*has) {
+            if identities.reported.insert(identity.to_owned(), has) == Some(has) {
                 continue;
             }
-            scheduler.record(HistoryEvent::UsageReported { identity: identity.to_owned(), has: *has, limits });
+            scheduler.record(HistoryEvent::UsageReported { identity: identity.to_owned(), has, limits });
         }
     }
     let mut seen = BTreeSet::new();
@@ -457,10 +474,14 @@ fn report_limits(
             Limit::IdentityLeases => has.leases,
             Limit::IdentityCharters => has.charters,
             Limit::IdentityTargets => has.targets,
+            Limit::IdentityMessages => has.messages,
+            Limit::IdentityCacheGrants => has.cache_grants,
+            Limit::IdentityStateBytes => has.state_bytes,
             _ => has.waiters,
         };
         let more = match request {
             SimRequest::AcquireAll { resources, .. } if *limit == Limit::IdentityLeases => resources.len() as u64,
+            SimRequest::Put { .. } => MOST_STATE_OF_A_PUT,
             _ => 1,
         };
         let (op, identity, limit, max) = (reply.tag, identity.clone(), limit.word(), *max);

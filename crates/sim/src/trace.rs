@@ -43,6 +43,10 @@ pub fn line(out: &mut String, at: SimTime, event: &HistoryEvent) {
         HistoryEvent::ImpostorAnswered(attempt) => {
             writeln!(out, "impostor   sends a copy of {:?}: {:?}", attempt.request, attempt.answer)
         }
+        HistoryEvent::OperatorActed(act) => {
+            let verdict = if act.executed { "executed" } else { "refused" };
+            writeln!(out, "operator   {} requests {:?}: {verdict}", act.by, act.kind)
+        }
         HistoryEvent::UsageReported { identity, has, .. } => writeln!(out, "           {identity} has {has:?}"),
         HistoryEvent::LimitReached { op, identity, limit, max, has, .. } => {
             writeln!(out, "           {identity} is refused #{op}: {limit} {has} of {max}")

@@ -11,6 +11,7 @@ use crate::impostor::Impostors;
 use crate::journal::SimJournal;
 use crate::message::{Message, SERVERS, SimActor};
 use crate::mutants::PlantedFault;
+use crate::operators::Operators;
 use crate::rng::SimRng;
 use crate::run_constants::EXCLUSIVE;
 use crate::scheduler::{ScheduledEvent, Scheduler};
@@ -75,6 +76,7 @@ impl World {
         let servers = if shared { SERVERS } else { 1 };
         let mut scheduler = Scheduler::new(SimRng::new(!setup.seed), faults, setup.planted, servers);
         scheduler.impostors = Impostors::of_seed(setup.seed);
+        scheduler.operators = Operators::of_seed(setup.seed);
         let servers = (0..servers).map(|index| Self::server(&mut scheduler, index)).collect();
         let holders =
             (0..setup.holders.unwrap_or(holders)).map(|index| SimHolder::new(&mut scheduler, index)).collect();
@@ -139,8 +141,9 @@ impl World {
         }
         self.scheduler.now = self.end_at;
         let served = self.servers.iter().find_map(SimServer::grantor).map(|grantor| grantor.time());
-        if let Some(leader) = self.servers.iter().find(|server| server.serving) {
+        if let Some(leader) = self.servers.iter_mut().find(|server| server.serving) {
             leader.report_state(&mut self.scheduler);
+            leader.approve_late(&mut self.scheduler);
         }
         self.scheduler.record(HistoryEvent::RunEnded { served });
     }

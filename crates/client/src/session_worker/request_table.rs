@@ -115,7 +115,7 @@ impl RequestTable {
     /// Makes a batch of one request, to be sent now.
     pub(super) fn single(&mut self, now: Instant, message: Message, purpose: RequestPurpose) -> OutgoingBatch {
         self.next += 1;
-        let request = v1::Request { sequence: self.next, operation: Some(message.clone()) };
+        let request = v1::Request { sequence: self.next, operation: Some(message.clone()), alone: None };
         self.mark_sent(now, self.next, UnansweredRequest::detached(message, purpose));
         let mut batch = OutgoingBatch::new(self.lowest());
         batch.push(request);
@@ -362,7 +362,7 @@ struct BatchBudget {
 impl BatchBudget {
     /// Adds a request if it fits; the first one always does.
     fn push(&mut self, batch: &mut OutgoingBatch, sequence: u64, message: &Message) -> bool {
-        let request = v1::Request { sequence, operation: Some(message.clone()) };
+        let request = v1::Request { sequence, operation: Some(message.clone()), alone: None };
         let weight = request.weight();
         if self.count < MAX_REQUEST_FIELDS / 2 && (self.count == 0 || weight > self.bytes) {
             return false;

@@ -29,6 +29,8 @@ pub struct BenchGrantor {
     rights: Option<Rights>,
     /// The session whose stream carries the requests.
     stream: Option<SessionId>,
+    /// Whether leases are acquired in sessions.
+    uses_sessions: bool,
 }
 
 /// The identity of a bench with access rules.
@@ -56,12 +58,19 @@ impl BenchGrantor {
         grantor.serve(at(0));
         // As in a server without watchers.
         grantor.set_watched(false);
-        Self { grantor, out, ms: 0, ttl: TTL, rights: None, stream: None }
+        Self { grantor, out, ms: 0, ttl: TTL, rights: None, stream: None, uses_sessions: false }
     }
 
     /// A grantor with `count` leases, and these leases.
     pub fn holding(count: u32) -> (Self, Vec<Lease>) {
         Self::holding_for(count, TTL)
+    }
+
+    /// The same over the streams of sessions.
+    pub fn holding_over_streams(count: u32) -> (Self, Vec<Lease>) {
+        let mut bench = Self::new();
+        bench.uses_sessions = true;
+        bench.hold(count)
     }
 
     /// The same under access rules with 16 grants, of which one covers the leases, over the streams of sessions.
@@ -70,6 +79,7 @@ impl BenchGrantor {
         let others = (0..15).map(|n| format!("orders/elsewhere-{n}")).chain(["orders/eu-west".to_owned()]);
         let grants = others.map(|prefix| AccessGrant { role: Role::Holder, prefix: prefix.into() });
         bench.rights = Some(Rights::new(1, grants.collect()));
+        bench.uses_sessions = true;
         bench.hold(count)
     }
 
@@ -92,7 +102,7 @@ impl BenchGrantor {
         let mut leases = Vec::with_capacity(names.len());
         for (turn, names) in names.chunks(TURN).enumerate() {
             // A session carries a limited number of leases.
-            if bench.rights.is_some() && (turn * TURN).is_multiple_of(65_536) {
+            if bench.uses_sessions && (turn * TURN).is_multiple_of(65_536) {
                 bench.stream = Some(bench.open_session("worker"));
             }
             bench.acquire_turn(names, &mut leases);

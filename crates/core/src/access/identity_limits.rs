@@ -21,6 +21,14 @@ pub struct IdentityLimits {
     pub charters: u64,
     /// Targets that it reported first, each slot separately.
     pub targets: u64,
+    /// Messages that it sent and that exist.
+    pub messages: u64,
+    /// Bytes of those messages, each with the name of its queue.
+    pub message_bytes: u64,
+    /// Read leases, write intents and fills of cached keys.
+    pub cache_grants: u64,
+    /// Bytes of the state that it wrote last, with names and keys.
+    pub state_bytes: u64,
 }
 
 impl IdentityLimits {
@@ -32,6 +40,10 @@ impl IdentityLimits {
         metadata_bytes: u64::MAX,
         charters: u64::MAX,
         targets: u64::MAX,
+        messages: u64::MAX,
+        message_bytes: u64::MAX,
+        cache_grants: u64::MAX,
+        state_bytes: u64::MAX,
     };
 
     /// Refuses what would take an identity above a limit.
@@ -43,6 +55,10 @@ impl IdentityLimits {
             (Limit::IdentityMetadata, self.metadata_bytes, has.metadata_bytes, more.metadata_bytes),
             (Limit::IdentityCharters, self.charters, has.charters, more.charters),
             (Limit::IdentityTargets, self.targets, has.targets, more.targets),
+            (Limit::IdentityMessages, self.messages, has.messages, more.messages),
+            (Limit::IdentityMessageBytes, self.message_bytes, has.message_bytes, more.message_bytes),
+            (Limit::IdentityCacheGrants, self.cache_grants, has.cache_grants, more.cache_grants),
+            (Limit::IdentityStateBytes, self.state_bytes, has.state_bytes, more.state_bytes),
         ];
         for (limit, max, has, more) in limits {
             let got = has.saturating_add(more);
@@ -69,10 +85,29 @@ pub struct IdentityUsage {
     pub charters: u64,
     /// Targets that it reported first, each slot separately.
     pub targets: u64,
+    /// Messages that it sent and that exist: until they are acknowledged, or dropped as dead letters.
+    pub messages: u64,
+    /// Bytes of those messages, each with the name of its queue.
+    pub message_bytes: u64,
+    /// Read leases, write intents and fills of cached keys. Keys without any are evicted when others need their place.
+    pub cache_grants: u64,
+    /// Bytes of the state that it wrote last, with names and keys.
+    pub state_bytes: u64,
 }
 
 impl IdentityUsage {
-    const NONE: Self = Self { sessions: 0, leases: 0, waiters: 0, metadata_bytes: 0, charters: 0, targets: 0 };
+    const NONE: Self = Self {
+        sessions: 0,
+        leases: 0,
+        waiters: 0,
+        metadata_bytes: 0,
+        charters: 0,
+        targets: 0,
+        messages: 0,
+        message_bytes: 0,
+        cache_grants: 0,
+        state_bytes: 0,
+    };
 
     /// A session.
     pub(crate) const SESSION: Self = Self { sessions: 1, ..Self::NONE };
@@ -83,6 +118,19 @@ impl IdentityUsage {
     /// Targets that reported.
     pub(crate) const fn of_targets(targets: usize) -> Self {
         Self { targets: targets as u64, ..Self::NONE }
+    }
+
+    /// A read lease, a write intent or a fill of a cached key.
+    pub(crate) const CACHE_GRANT: Self = Self { cache_grants: 1, ..Self::NONE };
+
+    /// A message in a queue.
+    pub(crate) const fn of_message(queue: &str, body: &[u8]) -> Self {
+        Self { messages: 1, message_bytes: queue.len() as u64 + body.len() as u64, ..Self::NONE }
+    }
+
+    /// Stored state of this accounted size.
+    pub(crate) const fn of_state(bytes: usize) -> Self {
+        Self { state_bytes: bytes as u64, ..Self::NONE }
     }
 
     /// Leases with the same metadata.
@@ -104,6 +152,10 @@ impl IdentityUsage {
         self.metadata_bytes += other.metadata_bytes;
         self.charters += other.charters;
         self.targets += other.targets;
+        self.messages += other.messages;
+        self.message_bytes += other.message_bytes;
+        self.cache_grants += other.cache_grants;
+        self.state_bytes += other.state_bytes;
     }
 
     /// The other was added to this one, and is removed.
@@ -117,6 +169,10 @@ impl IdentityUsage {
         self.metadata_bytes -= other.metadata_bytes;
         self.charters -= other.charters;
         self.targets -= other.targets;
+        self.messages -= other.messages;
+        self.message_bytes -= other.message_bytes;
+        self.cache_grants -= other.cache_grants;
+        self.state_bytes -= other.state_bytes;
     }
 }
 
@@ -139,6 +195,16 @@ mod tests {
         let refused = Refusal::Exhausted { limit: Limit::IdentityTargets, max: 2, got: 3 };
         assert_eq!(limits.check(&has, &IdentityUsage::of_targets(3)), Err(refused));
         assert_eq!(limits.check(&has, &IdentityUsage::of_targets(2)), Ok(()));
+        let limits = IdentityLimits { messages: 1, message_bytes: 9, cache_grants: 0, state_bytes: 64, ..limits };
+        let message = IdentityUsage::of_message("jobs", b"12345");
+        let refused = Refusal::Exhausted { limit: Limit::IdentityMessages, max: 1, got: 2 };
+        assert_eq!((limits.check(&has, &message), limits.check(&message, &message)), (Ok(()), Err(refused)));
+        let refused = Refusal::Exhausted { limit: Limit::IdentityMessageBytes, max: 9, got: 10 };
+        assert_eq!(limits.check(&has, &IdentityUsage::of_message("jobs2", b"12345")), Err(refused));
+        let refused = Refusal::Exhausted { limit: Limit::IdentityCacheGrants, max: 0, got: 1 };
+        assert_eq!(limits.check(&has, &IdentityUsage::CACHE_GRANT), Err(refused));
+        let refused = Refusal::Exhausted { limit: Limit::IdentityStateBytes, max: 64, got: 65 };
+        assert_eq!(limits.check(&has, &IdentityUsage::of_state(65)), Err(refused));
         assert_eq!(limits.check(&has, &IdentityUsage::SESSION), Ok(()), "a limit concerns only what is requested");
         let above = IdentityUsage::of_leases(9, 0);
         assert_eq!(limits.check(&above, &IdentityUsage::SESSION), Ok(()), "a limit that was lowered too");

@@ -425,10 +425,10 @@ impl Grantor {
         if *limits == IdentityLimits::UNLIMITED {
             return Ok(());
         }
-        let mut has = self.table.owners.usage_of(caller.principal);
+        let mut has = self.table.usage_of(caller.principal);
         if mutants::on(Mutant::QuotaShared) {
             has = IdentityUsage::default();
-            self.table.owners.usages().for_each(|(_, other)| has.add(*other));
+            self.table.usages().for_each(|(_, other)| has.add(other));
         }
         limits.check(&has, &more)
     }

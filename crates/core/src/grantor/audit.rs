@@ -367,7 +367,7 @@ impl GrantorTable {
 
     fn state_change<'a>(&'a self, record: &'a state::StateRecord) -> AuditChange<'a> {
         let (kind, resource, token, key, units) = match record {
-            state::StateRecord::Put { resource, token, key, bytes } => {
+            state::StateRecord::Put { resource, token, owner: _, key, bytes } => {
                 ("checkpoint", resource, token, key, Some(bytes.len() as u64))
             }
             state::StateRecord::Deleted { resource, token, key } => ("checkpoint_deleted", resource, token, key, None),

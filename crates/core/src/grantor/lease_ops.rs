@@ -129,6 +129,12 @@ impl Grantor {
 
     pub(super) fn renew(&mut self, renew: &Renew<'_>) -> Result<Answer, Refusal> {
         let slot = self.find_held(&renew.lease)?;
+        self.renew_held(slot, renew)
+    }
+
+    /// Renews the lease in a slot, which the caller holds.
+    #[inline]
+    pub(super) fn renew_held(&mut self, slot: u32, renew: &Renew<'_>) -> Result<Answer, Refusal> {
         self.end_if_over(slot, renew.progress.is_some())?;
         if let Some(at) = renew.progress {
             self.make_progress(slot, at);
@@ -185,7 +191,13 @@ impl Grantor {
     }
 
     pub(super) fn confirm(&mut self, lease_ref: &LeaseRef<'_>) -> Result<Answer, Refusal> {
-        let slot = self.current(lease_ref)?;
+        let slot = self.find_held(lease_ref)?;
+        self.confirm_held(slot)
+    }
+
+    /// Confirms the lease in a slot, which the caller holds.
+    pub(super) fn confirm_held(&mut self, slot: u32) -> Result<Answer, Refusal> {
+        self.end_if_over(slot, false)?;
         Ok(Answer::Current(self.current_answer(slot)))
     }
 

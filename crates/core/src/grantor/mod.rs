@@ -58,6 +58,7 @@ use crate::refusal::{Refusal, RefusalSubject};
 use crate::time::{GrantorTime, Instant, Now};
 use crate::token::{Number, next_number};
 use attribution::BatchAttribution;
+use authorize::Authorization;
 use deadlock::DeadlockDetector;
 use table::GrantorTable;
 
@@ -236,15 +237,25 @@ impl Grantor {
         self.observe_tokens(request, command)?;
         self.authorize_subject(authorization, request, command)?;
         self.settle_priorities(limits::EDGES_PER_STEP);
-        self.decide(request, command)
+        self.decide(authorization, request, command)
     }
 
-    fn decide(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
+    fn decide(
+        &mut self,
+        authorization: Authorization,
+        request: &Request<'_>,
+        command: &Command<'_>,
+    ) -> Result<Answer, Refusal> {
         if mutants::on(Mutant::RenewalsCounted) && matches!(command, Command::Renew(_) | Command::RenewSession { .. }) {
             let one = IdentityUsage { sessions: 1, leases: 1, ..IdentityUsage::default() };
             self.check_identity_limits(&request.caller, one)?;
         }
         // Renewals are the hot path. Repeating one has no further effect, so they need no stored answer.
+        match (command, authorization) {
+            (Command::Renew(renew), Authorization::OwnLease(slot)) => return self.renew_held(slot, renew),
+            (Command::Confirm(_), Authorization::OwnLease(slot)) => return self.confirm_held(slot),
+            _ => {}
+        }
         match command {
             Command::Renew(renew) if request.id.is_none() || self.table.due.rotating == 0 => return self.renew(renew),
             Command::RenewSession { session, held } => return self.renew_session(*session, *held),
@@ -307,7 +318,7 @@ impl Grantor {
             Command::Veto { lease, for_ms } => self.veto(lease, *for_ms),
             Command::Pin { lease, at } => self.pin(lease, *at),
             Command::Collect { resource, below } => self.collect(resource, *below),
-            Command::Put { lease, key, bytes, expect } => self.put(lease, key, *bytes, *expect),
+            Command::Put { lease, key, bytes, expect } => self.put(&request.caller, lease, key, *bytes, *expect),
             Command::Delivery(command) => self.delivery_command(&request.caller, command),
             Command::Cache(command) => self.cache_command(&request.caller, command),
             Command::SetCharter { prefix, charter, comment } => {

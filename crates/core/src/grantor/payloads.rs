@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::Grantor;
 use super::table::GrantorTable;
-use crate::access::{Caller, recorded_owner};
+use crate::access::{Caller, IdentityUsage, recorded_owner};
 use crate::command::{Answer, LeaseRef, SessionEvent};
 use crate::ids::SessionId;
 use crate::limits;
+use crate::mutants::{self, Mutant};
 use crate::name::{HolderName, Name};
 use crate::payload::{PayloadNotice, TurnContext, cache, delivery, state};
 use crate::record::Record;
@@ -22,6 +23,7 @@ const DUE_AT_ONCE: usize = limits::TICK_OFFERS;
 impl Grantor {
     pub(super) fn put(
         &mut self,
+        caller: &Caller<'_>,
         lease_ref: &LeaseRef<'_>,
         key: &str,
         bytes: Option<&[u8]>,
@@ -47,7 +49,14 @@ impl Grantor {
             Some(bytes) => state::StateCommand::Put { resource, token, key, bytes, expect },
             None => state::StateCommand::Delete { resource, token, key, expect },
         };
-        let decision = with_context(&self.table, self.next_number()?, |at| self.table.state_table.decide(at, &command));
+        let (next, owner) = (self.next_number()?, recorded_owner(caller)?);
+        let decision = with_owner(&self.table, next, owner, |at| self.table.state_table.decide(at, &command));
+        if let (Some(bytes), Ok(_)) = (bytes, &decision.answer)
+            && !mutants::on(Mutant::StateNotCounted)
+        {
+            let me = self.table.owners.get(caller.principal);
+            self.check_identity_limits(caller, self.table.state_table.growth(me, resource, key, bytes.len()))?;
+        }
         for record in decision.records {
             self.record(&Record::State(record));
         }
@@ -64,6 +73,9 @@ impl Grantor {
     ) -> Result<Answer, Refusal> {
         Name::parse(queue_of(command))?;
         let mut owner = None;
+        if let delivery::DeliveryCommand::Enqueue { .. } = command {
+            owner = self.payload_owner(None, caller)?;
+        }
         if let delivery::DeliveryCommand::Receive { session, holder, .. } = command {
             HolderName::parse(holder)?;
             owner = self.payload_owner(*session, caller)?;
@@ -74,6 +86,11 @@ impl Grantor {
         }
         let next = self.next_number()?;
         let decision = with_owner(&self.table, next, owner.as_deref(), |at| self.table.queues.decide(at, command));
+        if let (delivery::DeliveryCommand::Enqueue { queue, body, .. }, Ok(_)) = (command, &decision.answer)
+            && !mutants::on(Mutant::MessagesNotCounted)
+        {
+            self.check_identity_limits(caller, IdentityUsage::of_message(queue, body))?;
+        }
         for record in decision.records {
             self.record(&Record::Delivery(record));
         }
@@ -110,6 +127,12 @@ impl Grantor {
         }
         let next = self.next_number()?;
         let decision = with_owner(&self.table, next, owner.as_deref(), |at| self.table.cache.decide(at, command));
+        let grants = |record: &cache::CacheRecord| {
+            matches!(record, cache::CacheRecord::Read { .. } | cache::CacheRecord::Began { .. })
+        };
+        if decision.records.iter().any(grants) && !mutants::on(Mutant::CacheGrantsNotCounted) {
+            self.check_identity_limits(caller, IdentityUsage::CACHE_GRANT)?;
+        }
         for record in decision.records {
             self.record(&Record::Cache(record));
         }

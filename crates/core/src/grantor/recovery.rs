@@ -177,7 +177,7 @@ impl RecoveredGrantor {
     }
 
     /// Every identity that was ever given anything, with what it has.
-    pub fn identity_usages(&self) -> impl Iterator<Item = (&str, &IdentityUsage)> {
+    pub fn identity_usages(&self) -> impl Iterator<Item = (&str, IdentityUsage)> {
         self.state.identity_usages()
     }
 

@@ -158,12 +158,12 @@ pub struct Status {
 impl Grantor {
     /// What one identity has now.
     pub fn identity_usage(&self, principal: &str) -> IdentityUsage {
-        self.table.owners.usage_of(principal)
+        self.table.usage_of(principal)
     }
 
     /// Every identity that was ever given anything, with what it has now.
-    pub fn identity_usages(&self) -> impl Iterator<Item = (&str, &IdentityUsage)> {
-        self.table.owners.usages()
+    pub fn identity_usages(&self) -> impl Iterator<Item = (&str, IdentityUsage)> {
+        self.table.usages()
     }
 
     /// Status and counts.

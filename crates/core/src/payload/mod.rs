@@ -6,6 +6,7 @@
 pub mod cache;
 pub mod delivery;
 mod expiry_index;
+mod owner_usage;
 pub mod state;
 
 use std::fmt;
@@ -72,9 +73,9 @@ impl TurnContext<'_> {
 
 /// Who was granted a receipt or a cached key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PayloadOwner<'a> {
-    /// The identity; `None` for `local`.
-    pub identity: Option<&'a str>,
+pub(crate) struct PayloadOwner {
+    /// The number of the identity among the owners.
+    pub owner: u32,
     /// The session that carries it.
     pub session: Option<SessionId>,
 }

@@ -195,6 +195,10 @@ impl Limit {
                 | Self::IdentityMetadata
                 | Self::IdentityCharters
                 | Self::IdentityTargets
+                | Self::IdentityMessages
+                | Self::IdentityMessageBytes
+                | Self::IdentityCacheGrants
+                | Self::IdentityStateBytes
         )
     }
 }
@@ -264,5 +268,13 @@ named! {
         IdentityTargets => "identity_targets",
         /// Bytes of the proposals that wait for an approval.
         ProposalBytes => "proposal_bytes",
+        /// Messages that one identity sent.
+        IdentityMessages => "identity_messages",
+        /// Bytes of the messages that one identity sent.
+        IdentityMessageBytes => "identity_message_bytes",
+        /// Read leases, write intents and fills of cached keys of one identity.
+        IdentityCacheGrants => "identity_cache_grants",
+        /// Bytes of the state that one identity wrote.
+        IdentityStateBytes => "identity_state_bytes",
     }
 }

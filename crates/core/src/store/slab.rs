@@ -82,11 +82,7 @@ impl<T> Slab<T> {
 
     /// The live entry with this slot and reuse count.
     pub fn live(&self, slot: u32, reuse: u32) -> Option<&T> {
-        if reuse <= REUSE_MAX && self.states.get(slot) == Some(&(reuse << 1 | 1)) {
-            self.entries.get(slot)
-        } else {
-            None
-        }
+        if self.is_live_as(slot, reuse) { self.entries.get(slot) } else { None }
     }
 
     /// The tombstone with this slot and reuse count, until the slot is reused.
@@ -97,6 +93,12 @@ impl<T> Slab<T> {
     /// Whether the slot has a live entry.
     pub fn is_live(&self, slot: u32) -> bool {
         self.states.get(slot).is_some_and(|state| state & 1 == 1)
+    }
+
+    /// Whether the slot has a live entry with this reuse count.
+    #[inline]
+    pub fn is_live_as(&self, slot: u32, reuse: u32) -> bool {
+        reuse <= REUSE_MAX && self.states.get(slot) == Some(&(reuse << 1 | 1))
     }
 
     /// Reuse count and entry of a live slot.

@@ -116,10 +116,10 @@ impl Checks {
 /// Compares what each identity is counted to have with what a snapshot contains (A12).
 fn check_usages(grantor: &Grantor) -> Result<(), String> {
     let recounted = RecoveredGrantor::from_snapshot(&grantor.snapshot(), 3).map_err(|corrupt| corrupt.to_string())?;
-    let in_use = |usages: &mut dyn Iterator<Item = (&str, &IdentityUsage)>| -> BTreeMap<String, IdentityUsage> {
+    let in_use = |usages: &mut dyn Iterator<Item = (&str, IdentityUsage)>| -> BTreeMap<String, IdentityUsage> {
         usages
-            .filter(|(_, usage)| **usage != IdentityUsage::default())
-            .map(|(name, usage)| (name.to_owned(), *usage))
+            .filter(|(_, usage)| *usage != IdentityUsage::default())
+            .map(|(name, usage)| (name.to_owned(), usage))
             .collect()
     };
     let (counted, recounted) = (in_use(&mut grantor.identity_usages()), in_use(&mut recounted.identity_usages()));

@@ -80,13 +80,19 @@ pub fn run_line(scenario: &mut Scenario, words: &[String]) -> Result<Option<Actu
         let principal = at.word("an identity")?;
         at.must("to")?;
         let max = at.number("a number")?;
-        let what = at.word("sessions, leases, waiters, charters, targets or bytes")?;
+        let what = at.word(
+            "sessions, leases, waiters, charters, targets, messages, message_bytes, cache_grants, state_bytes or bytes",
+        )?;
         scenario.access.limit(principal, |limits| match what {
             "sessions" => limits.sessions = max,
             "leases" => limits.leases = max,
             "waiters" => limits.waiters = max,
             "charters" => limits.charters = max,
             "targets" => limits.targets = max,
+            "messages" => limits.messages = max,
+            "message_bytes" => limits.message_bytes = max,
+            "cache_grants" => limits.cache_grants = max,
+            "state_bytes" => limits.state_bytes = max,
             _ => limits.metadata_bytes = max,
         });
         done()

@@ -105,8 +105,9 @@ impl DenialLog {
         );
     }
 
-    /// Logs a token that would prove a rollback and had no effect, because the caller did not prove it (A9).
-    pub fn unproven(&self, identity: &Identity, token_number: u64) {
+    /// Logs a number that this journal never issued, with what came of it (A9), unless one of the same identity was logged in the
+    /// last minute.
+    pub fn unissued_number(&self, identity: &Identity, token_number: u64, effect: UnissuedNumber) {
         let Some(unlogged) = self.windows.admit(&identity.principal) else { return };
         tracing::warn!(
             principal = &*identity.principal,
@@ -115,24 +116,32 @@ impl DenialLog {
             peer = identity.peer_text(),
             token_number,
             unlogged,
-            "token ignored: this journal never issued it, and it is not sealed by a key of this cluster; find out who made it"
+            "{}",
+            effect.sentence()
         );
     }
+}
 
-    /// Logs a number of a reporter that had started a quarantine before: it raised the numbers of later grants, and stopped nothing
-    /// (A9).
-    pub fn repeated_report(&self, identity: &Identity, token_number: u64) {
-        let Some(unlogged) = self.windows.admit(&identity.principal) else { return };
-        tracing::warn!(
-            principal = &*identity.principal,
-            via = identity.via.word(),
-            credential = &*identity.credential,
-            peer = identity.peer_text(),
-            token_number,
-            unlogged,
-            "reporter presented another number that this journal never issued; it starts no further quarantine; \
-             find out whether another server grants, or whether the reporter is wrong"
-        );
+/// What came of a presented number that this journal never issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnissuedNumber {
+    /// It had no effect, because the caller did not prove it.
+    Ignored,
+    /// Its reporter had started a quarantine before: it raised the numbers of later grants, and stopped nothing.
+    ReportedAgain,
+}
+
+impl UnissuedNumber {
+    const fn sentence(self) -> &'static str {
+        match self {
+            Self::Ignored => {
+                "token ignored: this journal never issued it, and it is not sealed by a key of this cluster; find out who made it"
+            }
+            Self::ReportedAgain => {
+                "reporter presented another number that this journal never issued; it starts no further quarantine; \
+                 find out whether another server grants, or whether the reporter is wrong"
+            }
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! The tables `[limits]` and `[[limit]]` of an access file.
 
-use leasehold_core::limits::{CHARTERS, LEASES, SESSIONS, TARGETS, WAITERS};
+use leasehold_core::limits::{
+    CACHE_KEYS, CHARTERS, LEASES, QUEUE_ITEMS_TOTAL, QUEUE_TOTAL, SESSIONS, STATE_TOTAL, TARGETS, WAITERS,
+};
 use leasehold_wire::MAX_TRANSPORT_BYTES;
 use serde::Deserialize;
 use toml::Spanned;
@@ -59,6 +61,10 @@ limits_text! {
     metadata_bytes in 0, MAX_METADATA => |limits, value| limits.state.metadata_bytes = value;
     charters in 0, CHARTERS => |limits, value| limits.state.charters = value;
     targets in 0, TARGETS => |limits, value| limits.state.targets = value;
+    messages in 0, QUEUE_ITEMS_TOTAL => |limits, value| limits.state.messages = value;
+    message_bytes in 0, QUEUE_TOTAL => |limits, value| limits.state.message_bytes = value;
+    cache_grants in 0, CACHE_KEYS => |limits, value| limits.state.cache_grants = value;
+    state_bytes in 0, STATE_TOTAL => |limits, value| limits.state.state_bytes = value;
     connections in 1, MAX_STREAMS_OF_ONE => |limits, value| limits.traffic.connections = value as u32;
     watches in 0, MAX_STREAMS_OF_ONE => |limits, value| limits.traffic.watches = value as u32;
     requests_per_second in 1, MAX_RATE => |limits, value| limits.traffic.requests_per_second = value as u32;

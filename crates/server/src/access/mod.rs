@@ -12,6 +12,6 @@ mod stream_access;
 
 pub use access_file::{AccessFile, PrincipalGrant};
 pub use control::{AccessControl, AccessRules};
-pub use denials::{DenialEntry, DenialLog};
+pub use denials::{DenialEntry, DenialLog, UnissuedNumber};
 pub use principal_limits::PrincipalLimits;
 pub use stream_access::StreamAccess;

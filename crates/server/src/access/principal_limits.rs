@@ -23,6 +23,10 @@ impl Default for PrincipalLimits {
                 metadata_bytes: 1 << 30,
                 charters: 1_000,
                 targets: 4_000,
+                messages: 1 << 20,
+                message_bytes: 256 << 20,
+                cache_grants: 1 << 18,
+                state_bytes: 256 << 20,
             },
             traffic: TrafficLimits { connections: 256, watches: 64, requests_per_second: 10_000, body_bytes: 4 << 20 },
         }

@@ -202,7 +202,8 @@ impl StreamReader {
         for request in batch.requests {
             match self.check(request.operation) {
                 Ok(operation) => {
-                    queued.push(self.request(request.sequence, operation, batch.lowest_pending, token_seen))
+                    let submitted = self.request(request.sequence, operation, batch.lowest_pending, token_seen);
+                    queued.push(submitted.with_reason_alone(request.alone.map(Into::into)));
                 }
                 Err(problem) => self.outbox.send(Outgoing::Refused(request.sequence, problem)),
             }

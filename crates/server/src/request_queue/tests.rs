@@ -183,6 +183,26 @@ async fn the_renewals_of_one_identity_leave_capacity_to_another() {
 }
 
 #[test]
+fn the_bytes_of_a_turn_are_divided_between_identities() {
+    let queue = RequestQueue::default();
+    let bytes_of = |requests: &VecDeque<QueuedRequest>, principal: &str| {
+        let of = requests.iter().filter(|request| &*request.identity.principal == principal);
+        of.map(|request| request.weight() as usize).sum::<usize>()
+    };
+    for _ in 0..100 {
+        queue.submit(request(60_000).with_identity(identity("uid:1"))).expect("its share");
+    }
+    for _ in 0..4_000 {
+        queue.submit(request(100).with_identity(identity("uid:2"))).expect("its share");
+    }
+    let mut inputs = TurnInputs::default();
+    queue.drain(&mut inputs);
+    let (large, small) = (bytes_of(&inputs.requests, "uid:1"), bytes_of(&inputs.requests, "uid:2"));
+    assert!(large.abs_diff(small) <= 120, "large requests {large}, small ones {small}");
+    assert!(large + small >= TURN_REQUESTS, "the turn is full: {large} and {small}");
+}
+
+#[test]
 fn large_requests_of_one_identity_are_left_for_later_turns() {
     let queue = RequestQueue::default();
     for _ in 0..100 {

@@ -1,49 +1,37 @@
-//! The accept loop and the HTTP/1 and HTTP/2 setup of connections.
+//! The accept loop: who a peer is, and which connections and requests are within the limits.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::http::{HeaderValue, Request, Version, header};
+use axum::http::Request;
 use axum::response::Response;
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use leasehold_wire::{Code, v1};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
-use tokio::time::Instant;
-use tower::ServiceExt;
 
 use super::body_limit::{BodyBudget, ConnectionBodies};
-use super::connection_activity::GuardedBody;
-use super::connection_counts::{ConnectionCounts, ConnectionRefusal, CountedRequest, CountedServer};
+use super::connection_counts::{ConnectionCounts, ConnectionRefusal, CountedServer};
 use super::connection_deadlines::{Connection, IdleTimeout};
 use super::connection_limit::ConnectionLimit;
-use super::grpc_requests::{SESSION_PATH, is_grpc, problem_response};
+use super::grpc_requests::{is_grpc, problem_response};
 use super::identity_traffic::{IdentityTraffic, TrafficLimiter};
-use super::limits::{CONNECTION_WINDOW, MAX_HEAD_BYTES, MAX_STREAMS, SEND_BUFFER, STREAM_WINDOW, TransportLimits};
-use super::message_meter::MeteredBody;
+use super::limits::TransportLimits;
 use super::peer_network::network_of;
 use super::peer_stream::PeerStream;
 use super::rate_limit::{ConnectionRate, RateLimit, RequestRate};
 use super::request_identity::{Confidentiality, RequestIdentities};
-use super::tls::{
-    HANDSHAKE_TIMEOUT, HandshakeLimit, Membership, MembershipEnd, PendingHandshake, TlsHandle, accept, read_hello,
-};
+use super::served_connection::{PreparedRequest, ServedConnection, close_after, serve_connection};
+use super::shutdown_phase::ShutdownPhase;
+use super::tls::{HANDSHAKE_TIMEOUT, HandshakeLimit, Membership, PendingHandshake, TlsHandle, accept, read_hello};
 use super::unix_socket::{SocketListener, peer_identity};
-use crate::bearer::{BearerError, BearerVerifier, PresentedBearer};
-use crate::identity::{self, Identity, Via};
+use crate::bearer::{BearerError, BearerVerifier};
+use crate::identity::{Identity, Via};
 use crate::metrics::Metrics;
 
-/// Idle time of an HTTP/2 peer before it is pinged, and time for it to reply.
-const PING: Duration = Duration::from_secs(20);
 /// Connections above a limit that are open at the same time: for health checks, for a request of an identity that is below its own
 /// limit, and for refusals. The longest silent one makes room.
 const RESERVED_CONNECTIONS: usize = 64;
@@ -53,19 +41,6 @@ const RESERVE_TIMEOUT: Duration = Duration::from_secs(3);
 const HEALTH_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 /// Pause after a failed accept, for example without file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Time for a connection whose peer no longer belongs here to receive its outstanding replies.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Phase of the shutdown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ShutdownPhase {
-    /// Connections are accepted.
-    Running,
-    /// No connection is accepted; open ones receive their outstanding replies.
-    Draining,
-    /// Open connections are closed.
-    Abort,
-}
 
 /// Who a peer without a certificate is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -301,12 +276,14 @@ impl Connections {
             traffic: of_identity,
             counts: counts.clone(),
         };
+        let identities = RequestIdentities { connection: identity.clone(), confidentiality, bearers: bearers.clone() };
+        let shared = self.clone();
         let served = serve_connection(ServedConnection {
             stream,
-            identities: RequestIdentities { connection: identity, confidentiality, bearers: bearers.clone() },
-            shared: self.clone(),
+            who: identity.clone(),
+            prepare: Box::new(move |request| shared.prepare(request, &identities, &limits)),
+            counts: counts.clone(),
             router: router.clone(),
-            limits,
             membership,
             is_http2,
             phase: self.phase.clone(),
@@ -368,22 +345,6 @@ impl Connections {
     }
 }
 
-/// Ends an HTTP/1 connection with this response.
-fn close_after(response: &mut Response, version: Version) {
-    if version < Version::HTTP_2 {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-}
-
-/// A request whose identity is known and that is within the limits on connections.
-struct PreparedRequest {
-    identity: Arc<Identity>,
-    bearer: Option<Arc<PresentedBearer>>,
-    bodies: Arc<ConnectionBodies>,
-    /// None for a health check, which counts for no one.
-    counted: Option<CountedRequest>,
-}
-
 /// Limits lines about refused handshakes or tokens to one per second; metrics count all.
 #[derive(Default)]
 struct RefusalLog {
@@ -411,139 +372,9 @@ impl RefusalLog {
 }
 
 /// The limits of one connection, for requests of the identity of its peer.
-#[derive(Clone)]
 struct ConnectionLimits {
     rate: RequestRate,
     bodies: Arc<ConnectionBodies>,
     traffic: Option<Arc<IdentityTraffic>>,
     counts: Arc<ConnectionCounts>,
-}
-
-/// A connection and everything that its requests need.
-struct ServedConnection {
-    stream: Connection,
-    identities: RequestIdentities,
-    shared: Arc<Connections>,
-    router: Router,
-    limits: ConnectionLimits,
-    membership: Option<Arc<Membership>>,
-    is_http2: bool,
-    phase: watch::Receiver<ShutdownPhase>,
-}
-
-/// Serves one connection until it ends.
-async fn serve_connection(connection: ServedConnection) {
-    let ServedConnection { stream, identities, shared, router, limits, membership, is_http2, mut phase } = connection;
-    let (stats, activity) = (stream.peer_stats(), stream.activity().clone());
-    let (who, belongs) = (identities.connection.clone(), membership.clone());
-    let handle = move |mut request: Request<Incoming>| {
-        let (guard, router) = (activity.begin(), router.clone());
-        let (grpc, version) = (is_grpc(request.headers()), request.version());
-        let checked = membership.as_ref().map_or(Ok(()), |membership| membership.check());
-        let prepared = match (&guard, checked) {
-            (None, _) => Err(Box::new(problem_response(closed_as_idle(), grpc))),
-            (_, Err(end)) => Err(Box::new(problem_response(end.problem(), grpc))),
-            (Some(_), Ok(())) => shared.prepare(&mut request, &identities, &limits),
-        };
-        let (activity, membership, counts) = (activity.clone(), membership.clone(), limits.counts.clone());
-        async move {
-            let PreparedRequest { identity, bearer, bodies, counted } = match prepared {
-                Ok(prepared) => prepared,
-                Err(refusal) => return Ok(*refusal),
-            };
-            let request = request.map(Body::new);
-            // Other bodies are read as a whole, and charged then.
-            let is_session = request.uri().path() == SESSION_PATH;
-            let request =
-                if is_session { request.map(|body| Body::new(MeteredBody::new(body, bodies))) } else { request };
-            let response = Membership::scope(membership, router.oneshot(request));
-            let response = PresentedBearer::scope(bearer.clone(), response);
-            let response = while_bearer_counts(bearer, identity::on_behalf_of(identity, response)).await;
-            let Some(response) = response else { return Ok(problem_response(bearer_ended(), grpc)) };
-            let mut response = response?;
-            if !counts.is_admitted() {
-                close_after(&mut response, version);
-            }
-            // A stranger keeps no connection open with a reply that it does not read.
-            let guard = guard.filter(|_| activity.is_known());
-            Ok::<_, Infallible>(response.map(|body| Body::new(GuardedBody { body, _guard: (guard, counted) })))
-        }
-    };
-    let builder = Builder::new(TokioExecutor::new());
-    // Without the detection of the version the server's settings are sent at once: they show the peer that its certificate is accepted.
-    let mut builder = if is_http2 { builder.http2_only() } else { builder };
-    let head_buffer = 4 * MAX_HEAD_BYTES;
-    // The connection has its own deadline for heads, which differs from that of an idle connection.
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(head_buffer);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PING);
-    builder.http2().max_concurrent_streams(MAX_STREAMS).max_header_list_size(MAX_HEAD_BYTES as u32);
-    builder.http2().initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
-    builder.http2().max_send_buf_size(SEND_BUFFER);
-    let mut served = pin!(builder.serve_connection(TokioIo::new(stream), hyper::service::service_fn(handle)));
-    let mut ended = pin!(membership_end(belongs));
-    let mut closing = false;
-    let mut deadline = None;
-    let result = loop {
-        tokio::select! {
-            result = served.as_mut() => break result,
-            _ = phase.wait_for(|phase| *phase >= ShutdownPhase::Draining), if !closing => {
-                closing = true;
-                served.as_mut().graceful_shutdown();
-            }
-            end = ended.as_mut(), if deadline.is_none() => {
-                tracing::info!(principal = %who.principal, credential = %who.credential, peer = who.peer_text(), reason = %end, "connection ended");
-                closing = true;
-                served.as_mut().graceful_shutdown();
-                deadline = Some(Instant::now() + END_TIMEOUT);
-            }
-            () = sleep_until(deadline), if deadline.is_some() => return,
-        }
-    };
-    if let Err(error) = result {
-        stats.connection_failed(&*error);
-    }
-}
-
-/// Waits for a response, at most until a little after the bearer token of its request ends: a request that waits for a lease ends
-/// with its token (A10).
-async fn while_bearer_counts<T>(bearer: Option<Arc<PresentedBearer>>, response: impl Future<Output = T>) -> Option<T> {
-    let Some(bearer) = bearer else { return Some(response.await) };
-    let ended = async {
-        bearer.ended().await;
-        tokio::time::sleep(END_TIMEOUT).await;
-    };
-    tokio::select! {
-        biased;
-        response = response => Some(response),
-        () = ended => None,
-    }
-}
-
-/// The bearer token of a request ended before its response.
-fn bearer_ended() -> v1::Problem {
-    let message = "the bearer token ended while the request was in progress, so its outcome is unknown; read the state with a new token";
-    v1::Problem { field: "authorization".into(), ..v1::Problem::of(Code::Indeterminate, message) }
-}
-
-/// Resolves when the peer of a TLS connection no longer belongs here.
-async fn membership_end(membership: Option<Arc<Membership>>) -> MembershipEnd {
-    match membership {
-        Some(membership) => membership.watch().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn sleep_until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// A request arrived on a connection that was just closed for being idle.
-fn closed_as_idle() -> v1::Problem {
-    v1::Problem::of(
-        Code::Unavailable,
-        "the connection was idle and is closed; nothing happened, retry on a new connection",
-    )
 }

@@ -26,7 +26,7 @@ use super::unix_socket::{SocketError, SocketListener};
 use crate::bearer::BearerVerifier;
 use crate::metrics::Metrics;
 
-pub use super::http_server::ShutdownPhase;
+pub use super::shutdown_phase::ShutdownPhase;
 
 /// Where a server listens, and under which conditions.
 #[derive(Clone, Debug)]

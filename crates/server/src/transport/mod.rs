@@ -21,6 +21,8 @@ mod peer_network;
 mod peer_stream;
 pub mod rate_limit;
 mod request_identity;
+mod served_connection;
+mod shutdown_phase;
 pub mod tls;
 mod token_bucket;
 pub mod unix_socket;

@@ -25,6 +25,7 @@ fn file(two_person: &str) -> AccessFile {
         (HOLDER, "holder", "jobs"),
         // The stream of a test needs a session.
         (APPROVER, "holder", "home"),
+        (OPERATOR, "holder", "home"),
     ];
     AccessFile::parse(&format!("{}{two_person}", access_text(&grants))).expect("the file is valid")
 }
@@ -211,6 +212,18 @@ async fn a_charter_and_a_handoff_of_anothers_lease_wait_and_who_may_act_alone_sa
     alone.metadata_mut().insert("leasehold-alone", "it is on fire".parse().expect("plain text"));
     assert_eq!(grpc_code(operator.revoke(alone).await), "OK");
     assert!(!is_held(&mut http, "jobs/b").await && is_held(&mut http, "jobs/c").await);
+    // The same over the stream of a session.
+    for (principal, reason, code) in
+        [(ADMIN, "the site is down", "PERMISSION_DENIED"), (OPERATOR, " ", "INVALID_ARGUMENT")]
+    {
+        let answer = server.stream_as(principal).await.request_alone(Operation::Revoke(revoke("jobs/c")), reason).await;
+        assert!(matches!(&answer, Answer::Refused(problem) if problem.code == code), "{principal}: {answer:?}");
+    }
+    assert!(is_held(&mut http, "jobs/c").await, "nothing happened");
+    let revoke_c = Operation::Revoke(revoke("jobs/c"));
+    let answer = server.stream_as(OPERATOR).await.request_alone(revoke_c, "it smokes").await;
+    assert!(!matches!(answer, Answer::Refused(_)), "{answer:?}");
+    assert!(!is_held(&mut http, "jobs/c").await);
     // The approval of what was ended alone finds nothing, and not the next holder.
     holder.acquire(acquire("jobs/a", "w")).await.expect("it is free again");
     let body = format!(r#"{{"digest":"{}"}}"#, of_lease.digest);
@@ -219,12 +232,13 @@ async fn a_charter_and_a_handoff_of_anothers_lease_wait_and_who_may_act_alone_sa
     let problem: ProblemBody = serde_json::from_str(&body).expect("a problem");
     assert_eq!((status, problem.code.as_str(), problem.subject.as_deref()), (409, "CONFLICT", Some("lease")));
     assert!(is_held(&mut http, "jobs/a").await);
-    for (name, reason) in [("jobs/a", "the site is down – no one answers"), ("jobs/b", "it is on fire")] {
+    let acts = [("jobs/a", "the site is down – no one answers"), ("jobs/b", "it is on fire"), ("jobs/c", "it smokes")];
+    for (name, reason) in acts {
         let (_, history) = admin.request(&format!("GET /v1/history/{name}"), "", "").await;
         for part in ["\"kind\":\"acted_alone\"", reason, OPERATOR] {
             assert!(history.contains(part), "{part} is missing in {history}");
         }
     }
     let (_, metrics) = admin.request("GET /metrics", "", "").await;
-    assert!(metrics.contains("leasehold_acts_alone_total{action=\"revoke\"} 2"), "{metrics}");
+    assert!(metrics.contains("leasehold_acts_alone_total{action=\"revoke\"} 3"), "{metrics}");
 }

@@ -282,3 +282,40 @@ async fn charters_and_reported_targets_of_an_identity_are_limited_until_it_remov
     client.forget_target(forget).await.expect("it exists");
     client.report_fences(reports("mail")).await.expect("there is a place again");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_and_grants_of_cached_keys_are_limited_by_identity() {
+    let limits = flooder_limits("messages = 2\nmessage_bytes = 64\ncache_grants = 1\n");
+    let mut server = AccessServer::start_with(&limits).await;
+    let (mut flooder, mut worker) = (server.stream_as(FLOODER).await, server.stream_as(WORKER).await);
+    let enqueue = |bytes: usize| {
+        let enqueue = v1::Enqueue { body: vec![7; bytes], ..Default::default() };
+        let command = Some(v1::delivery_command::Command::Enqueue(enqueue));
+        Operation::Delivery(v1::DeliveryCommand { queue: "jobs/q".into(), command })
+    };
+    let read = |key: &str| {
+        let actor = v1::CacheActor { holder: "w".into(), ttl_ms: 60_000, ..Default::default() };
+        Operation::Cache(v1::CacheCommand { key: key.into(), command: Some(v1::cache_command::Command::Read(actor)) })
+    };
+    let refused = |answer: Answer| match answer {
+        Answer::Refused(problem) => {
+            assert!(problem.message.contains(';'), "the next step is missing: {problem:?}");
+            (problem.code, problem.limit, problem.max, problem.got)
+        }
+        other => panic!("{other:?}"),
+    };
+    let exhausted = |limit: &str, max, got| ("RESOURCE_EXHAUSTED".to_owned(), limit.to_owned(), Some(max), Some(got));
+    assert_eq!(refused(flooder.request(enqueue(59)).await), exhausted("identity_message_bytes", 64, 65));
+    for _ in 0..2 {
+        assert!(matches!(flooder.request(enqueue(1)).await, Answer::Delivery(_)));
+    }
+    assert_eq!(refused(flooder.request(enqueue(1)).await), exhausted("identity_messages", 2, 3));
+    assert!(matches!(flooder.request(read("jobs/k")).await, Answer::Cache(_)));
+    assert_eq!(refused(flooder.request(read("jobs/l")).await), exhausted("identity_cache_grants", 1, 2));
+    assert!(matches!(worker.request(enqueue(59)).await, Answer::Delivery(_)), "another identity is not affected");
+    assert!(matches!(worker.request(read("jobs/l")).await, Answer::Cache(_)));
+    for limit in ["identity_messages", "identity_cache_grants"] {
+        let line = format!("leasehold_identity_limit_share{{limit=\"{limit}\"}}");
+        assert!(server.metric(&line).await >= 1.0, "{limit}");
+    }
+}

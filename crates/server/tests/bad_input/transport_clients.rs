@@ -93,9 +93,20 @@ impl SessionStream {
         self.request_with_sequence(self.sequence, Some(operation)).await
     }
 
+    /// Sends a request with a reason to act alone and returns its answer.
+    pub async fn request_alone(&mut self, operation: Operation, reason: &str) -> Answer {
+        self.sequence += 1;
+        self.send_one(v1::Request { sequence: self.sequence, operation: Some(operation), alone: Some(reason.into()) })
+            .await
+    }
+
     /// Sends a request under any sequence number and returns its answer.
     pub async fn request_with_sequence(&mut self, sequence: u64, operation: Option<Operation>) -> Answer {
-        let requests = vec![v1::Request { sequence, operation }];
+        self.send_one(v1::Request { sequence, operation, alone: None }).await
+    }
+
+    async fn send_one(&mut self, request: v1::Request) -> Answer {
+        let (sequence, requests) = (request.sequence, vec![request]);
         self.send(v1::ClientBatch { requests, lowest_pending: 1, ..Default::default() });
         loop {
             let batch = self.next().await.expect("the stream is open");

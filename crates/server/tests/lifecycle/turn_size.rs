@@ -35,7 +35,7 @@ impl JournalControl {
     pub async fn block(&self, stream: &mut SessionStream) {
         self.block.store(true, Ordering::SeqCst);
         let operation = Some(Operation::Acquire(acquire("blocked", "")));
-        let requests = vec![v1::Request { sequence: BLOCKING_SEQUENCE, operation }];
+        let requests = vec![v1::Request { sequence: BLOCKING_SEQUENCE, operation, alone: None }];
         stream.send(v1::ClientBatch { requests, lowest_pending: 1, ..Default::default() });
         let blocked = async {
             while !self.is_blocked.load(Ordering::SeqCst) {
@@ -133,8 +133,9 @@ pub async fn request_all(stream: &mut SessionStream, operations: Vec<Operation>,
 fn send_all(stream: &SessionStream, operations: Vec<Operation>, batch_size: usize) -> Vec<Option<Answer>> {
     let answers = operations.iter().map(|_| None).collect();
     let numbered = operations.into_iter().zip(1..);
-    let requests: Vec<_> =
-        numbered.map(|(operation, sequence)| v1::Request { sequence, operation: Some(operation) }).collect();
+    let requests: Vec<_> = numbered
+        .map(|(operation, sequence)| v1::Request { sequence, operation: Some(operation), alone: None })
+        .collect();
     for requests in requests.chunks(batch_size) {
         stream.send(v1::ClientBatch { requests: requests.to_vec(), lowest_pending: 1, ..Default::default() });
     }
@@ -193,8 +194,11 @@ async fn many_waiters_freed_at_once_are_granted_in_several_turns() {
     control.block(&mut other).await;
     control.largest_batch.store(0, Ordering::Relaxed);
     for holder in &holders {
-        let close =
-            v1::Request { sequence: 1_000, operation: Some(Operation::CloseSession(v1::CloseSession::default())) };
+        let close = v1::Request {
+            sequence: 1_000,
+            operation: Some(Operation::CloseSession(v1::CloseSession::default())),
+            alone: None,
+        };
         holder.send(v1::ClientBatch { requests: vec![close], lowest_pending: 1, ..Default::default() });
     }
     wait_for_queue(&server, holders.len()).await;

@@ -8,6 +8,7 @@ use super::identities::RecordedOwners;
 use super::{CheckFinding, broken};
 use crate::clock::SimTime;
 use crate::history::{Batch, History, HistoryEvent};
+use crate::operators::OPERATORS;
 
 /// Checks the attribution of every record that only the owner of its subject can cause, and of every expiry.
 pub fn check(history: &History) -> CheckFinding {
@@ -44,6 +45,7 @@ fn check_batch(at: SimTime, batch: &Batch, owners: &mut RecordedOwners) -> Check
         }
         if let Some(owner) = only_caller(&record, owners)
             && *owner != by
+            && !(is_revocation(&record) && by.as_ref().is_some_and(|by| by.starts_with(OPERATORS)))
         {
             return broken("A13", at, format!("{record:?} of {owner:?} is attributed to {by:?}"));
         }
@@ -53,13 +55,22 @@ fn check_batch(at: SimTime, batch: &Batch, owners: &mut RecordedOwners) -> Check
 
 const LOCAL: Option<String> = None;
 
+/// Whether a record is a revocation, which operators with identities may cause too.
+const fn is_revocation(record: &Record<'_>) -> bool {
+    matches!(
+        record,
+        Record::Ended { reason: EndReason::Operator, .. }
+            | Record::Draining { cause: DrainCause::Revoked { reason: EndReason::Operator, .. }, .. }
+    )
+}
+
 /// The identity that alone can cause a record; `None` is `local`. Nothing for a record that others or time may cause.
 fn only_caller<'a>(record: &Record<'_>, owners: &'a RecordedOwners) -> Option<&'a Option<String>> {
     match record {
         Record::SessionOpened { session, .. } | Record::SessionEnded { session, reason: EndReason::Released } => {
             owners.sessions.get(&session.slot)
         }
-        // Only operators, which are `local`, comment on a revocation.
+        // Only operators comment on a revocation: `local`, or identities of their own.
         Record::Ended { reason: EndReason::Operator, comment, .. } if !comment.is_empty() => Some(&LOCAL),
         Record::Draining { cause: DrainCause::Revoked { reason: EndReason::Operator, .. }, .. } => Some(&LOCAL),
         Record::Granted(granted) if granted.waiter.is_none() => owners.leases.get(&granted.lease.slot),

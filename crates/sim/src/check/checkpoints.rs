@@ -41,6 +41,7 @@ mod tests {
         Record::State(StateRecord::Put {
             resource: "jobs/a".into(),
             token: n(number),
+            owner: None,
             key: "at".into(),
             bytes: [1].into(),
         })

@@ -75,6 +75,7 @@ mod tests {
         record(DeliveryRecord::Enqueued {
             queue: "queue/q".into(),
             item: 1,
+            owner: None,
             body: [1].into(),
             delay_ms: 0,
             max_attempts: 1,

@@ -33,7 +33,14 @@ mod tests {
 
     fn enqueued(item: u64, body: u8) -> Record<'static> {
         let queue = "queue/q".into();
-        Record::Delivery(DeliveryRecord::Enqueued { queue, item, body: [body].into(), delay_ms: 0, max_attempts: 3 })
+        Record::Delivery(DeliveryRecord::Enqueued {
+            queue,
+            item,
+            owner: None,
+            body: [body].into(),
+            delay_ms: 0,
+            max_attempts: 3,
+        })
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub fn check(history: &History) -> CheckFinding {
                     ("waiters", has.waiters, limits.waiters),
                     ("charters", has.charters, limits.charters),
                     ("targets", has.targets, limits.targets),
+                    ("messages", has.messages, limits.messages),
+                    ("cache grants", has.cache_grants, limits.cache_grants),
+                    ("bytes of state", has.state_bytes, limits.state_bytes),
                 ];
                 if let Some((what, count, max)) = counts.into_iter().find(|(_, count, max)| count > max) {
                     return broken("A12", *at, format!("{identity} has {count} {what} and may have {max}"));
@@ -52,7 +55,15 @@ mod tests {
     #[test]
     fn an_identity_above_its_limit_is_found() {
         let reported = |has| {
-            let limits = IdentityLimits { leases: 2, charters: 1, targets: 2, ..IdentityLimits::UNLIMITED };
+            let limits = IdentityLimits {
+                leases: 2,
+                charters: 1,
+                targets: 2,
+                messages: 1,
+                cache_grants: 1,
+                state_bytes: 9,
+                ..IdentityLimits::UNLIMITED
+            };
             history([HistoryEvent::UsageReported { identity: "a".to_owned(), has, limits }])
         };
         let none = IdentityUsage::default();
@@ -62,6 +73,9 @@ mod tests {
             IdentityUsage { leases: 3, ..none },
             IdentityUsage { charters: 2, ..none },
             IdentityUsage { targets: 3, ..none },
+            IdentityUsage { messages: 2, ..none },
+            IdentityUsage { cache_grants: 2, ..none },
+            IdentityUsage { state_bytes: 10, ..none },
         ];
         for has in above {
             assert_eq!(check(&reported(has)).unwrap_err().promise, "A12", "{has:?}");

@@ -33,6 +33,7 @@ pub mod rollback_quarantine;
 mod sample_histories;
 pub mod session_secret;
 pub mod tokens;
+pub mod two_persons;
 pub mod wait_queue;
 pub mod zombie_reports;
 
@@ -68,7 +69,7 @@ pub(crate) fn broken(promise: &'static str, at: SimTime, detail: impl Into<Strin
 
 /// Every checker: file, promises and function.
 #[allow(clippy::type_complexity, reason = "a table of three columns")]
-pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 32] = [
+pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 33] = [
     ("fence_marks", "F1 F2 F3 F4 F5 F7 T5 T6", fence_marks::check),
     ("fence_without_server", "F9", fence_without_server::check),
     ("tokens", "T1 T2 T3 T4 T5 T9", tokens::check),
@@ -95,6 +96,7 @@ pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 32] = [
     ("identities", "A4 A5 A6 A9", identities::check),
     ("identity_limits", "A12", identity_limits::check),
     ("attribution", "A13", attribution::check),
+    ("two_persons", "A14", two_persons::check),
     ("zombie_reports", "F6", zombie_reports::check),
     ("renewals_decided_in_order", "N1", renewals_decided_in_order::check),
     ("reported_state", "V1 C2 P2 Q1 S1 T5", reported_state::check),

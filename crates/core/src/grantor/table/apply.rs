@@ -217,15 +217,18 @@ impl GrantorTable {
             }
             Record::State(fact) => {
                 self.numbers(fact.numbers())?;
-                self.state_table.apply(fact, self.time)?;
+                let owner = self.owners.intern(fact.owner());
+                self.state_table.apply(fact, self.time, owner)?;
             }
             Record::Delivery(fact) => {
                 self.numbers(fact.numbers())?;
-                self.queues.apply(fact, self.time)?;
+                let owner = self.owners.intern(fact.owner());
+                self.queues.apply(fact, self.time, owner)?;
             }
             Record::Cache(fact) => {
                 self.numbers(fact.numbers())?;
-                self.cache.apply(fact, self.time)?;
+                let owner = self.owners.intern(fact.owner());
+                self.cache.apply(fact, self.time, owner)?;
             }
             Record::Coverage(fact) => self.apply_coverage(fact)?,
         }

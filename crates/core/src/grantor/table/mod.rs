@@ -18,6 +18,7 @@ mod snapshot;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::access::IdentityUsage;
 use crate::charter::{Charter, Charters, TokenOnRenewal};
 use crate::coverage::CoverageTable;
 use crate::ids::LeaseId;
@@ -257,6 +258,23 @@ impl GrantorTable {
 
     pub fn holder_name(&self, actor: u32) -> &str {
         self.resources.names.get(self.actors.holder(self.actors[actor].holder).name)
+    }
+
+    /// What an identity has in all tables.
+    pub fn usage_of(&self, principal: &str) -> IdentityUsage {
+        self.owners.get(principal).map_or_else(IdentityUsage::default, |owner| self.usage_of_owner(owner))
+    }
+
+    /// All identities that were given anything, with what they have.
+    pub fn usages(&self) -> impl Iterator<Item = (&str, IdentityUsage)> {
+        (0..self.owners.len() as u32).map(|owner| (self.owners.name(owner), self.usage_of_owner(owner)))
+    }
+
+    fn usage_of_owner(&self, owner: u32) -> IdentityUsage {
+        let mut has = self.owners.usage(owner);
+        let payloads = [self.queues.usage_of(owner), self.cache.usage_of(owner), self.state_table.usage_of(owner)];
+        payloads.into_iter().for_each(|other| has.add(other));
+        has
     }
 
     /// When a session ends unless renewed.

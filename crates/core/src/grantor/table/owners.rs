@@ -10,7 +10,7 @@ use crate::store::index::{Index, NameHash};
 /// All owners by number and by name.
 pub(crate) struct Owners {
     names: Vec<Arc<str>>,
-    /// What each of them has. Derived from the sessions, leases and waits.
+    /// What each of them has besides payloads. Derived from the sessions, leases, waits, charters and targets.
     usage: Vec<IdentityUsage>,
     index: Index,
     hash: NameHash,
@@ -68,19 +68,17 @@ impl Owners {
         &self.names[owner as usize]
     }
 
-    /// What an identity has.
-    pub fn usage_of(&self, principal: &str) -> IdentityUsage {
-        let owner = if self.last.0 == principal { self.last.1 } else { self.find(principal) };
-        owner.map_or_else(IdentityUsage::default, |owner| self.usage[owner as usize])
+    /// The number of an identity, if it ever was given anything, without remembering it.
+    pub fn get(&self, principal: &str) -> Option<u32> {
+        if self.last.0 == principal { self.last.1 } else { self.find(principal) }
+    }
+
+    pub fn usage(&self, owner: u32) -> IdentityUsage {
+        self.usage[owner as usize]
     }
 
     pub fn usage_mut(&mut self, owner: u32) -> &mut IdentityUsage {
         &mut self.usage[owner as usize]
-    }
-
-    /// All owners with what they have.
-    pub fn usages(&self) -> impl Iterator<Item = (&str, &IdentityUsage)> {
-        self.names.iter().map(|name| &**name).zip(&self.usage)
     }
 
     fn find(&self, name: &str) -> Option<u32> {

@@ -18,30 +18,29 @@ use crate::refusal::Cycle;
 use crate::store::timer_wheel::TimerWheel;
 use crate::time::{GrantorTime, WallClock};
 use crate::token::{Cluster, Incarnation};
-use snapshot_owners::SnapshotOwners;
+use snapshot_owners::{OwnerLists, SnapshotOwners};
 
 /// Format version of a snapshot. The first one had neither the time of the last charter change nor the coverage; the second one
-/// had neither gaps nor the end of a waived quarantine; the third one had no owners, the fourth one no proposals, and the fifth one
-/// no owners of charters and targets. A state is written in the lowest version from the third one on that has what it needs, so that
+/// had neither gaps nor the end of a waived quarantine; the third one had no owners, the fourth one no proposals, the fifth one no
+/// owners of charters and targets, and the sixth one no owners of messages and stored state. A state is written in the lowest version from the third one on that has what it needs, so that
 /// earlier versions of the server can read it.
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
 const FIRST_VERSION: u8 = 1;
 const SECOND_VERSION: u8 = 2;
 const THIRD_VERSION: u8 = 3;
 const FOURTH_VERSION: u8 = 4;
 const FIFTH_VERSION: u8 = 5;
+const SIXTH_VERSION: u8 = 6;
 
 impl GrantorTable {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let owners = SnapshotOwners::of(self);
-        let version = if owners.has_charters_or_targets() {
-            VERSION
-        } else if self.proposals.last > 0 {
-            FIFTH_VERSION
-        } else if owners.is_empty() {
-            THIRD_VERSION
-        } else {
-            FOURTH_VERSION
+        let version = match owners.needed() {
+            OwnerLists::Payloads => VERSION,
+            OwnerLists::Charters => SIXTH_VERSION,
+            OwnerLists::None | OwnerLists::Grants if self.proposals.last > 0 => FIFTH_VERSION,
+            OwnerLists::Grants => FOURTH_VERSION,
+            OwnerLists::None => THIRD_VERSION,
         };
         out.u8(version);
         if version == FIFTH_VERSION {
@@ -86,11 +85,22 @@ impl GrantorTable {
         if !(FIRST_VERSION..=VERSION).contains(&version) {
             return Err(from.wrong("a snapshot of another format version"));
         }
-        let has_owners = if version == FIFTH_VERSION { from.flag()? } else { version > THIRD_VERSION };
-        let owners = if has_owners {
-            SnapshotOwners::decode(&mut from, version > FIFTH_VERSION)?
-        } else {
-            SnapshotOwners::default()
+        let lists = match version {
+            FIRST_VERSION..=THIRD_VERSION => OwnerLists::None,
+            FOURTH_VERSION => OwnerLists::Grants,
+            FIFTH_VERSION => {
+                if from.flag()? {
+                    OwnerLists::Grants
+                } else {
+                    OwnerLists::None
+                }
+            }
+            SIXTH_VERSION => OwnerLists::Charters,
+            _ => OwnerLists::Payloads,
+        };
+        let owners = match lists {
+            OwnerLists::None => SnapshotOwners::default(),
+            lists => SnapshotOwners::decode(&mut from, lists)?,
         };
         let mut table = Self::new(hash_seed);
         if from.flag()? {

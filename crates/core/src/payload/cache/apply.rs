@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{CacheRecord, CacheTable, KeyEntry, KeyGrant, KeyOwner, OwnerKind};
+use crate::access::IdentityUsage;
 use crate::ids::SessionId;
 use crate::lease::EndReason;
 use crate::payload::{PastGrant, Span};
@@ -10,8 +11,8 @@ use crate::time::GrantorTime;
 use crate::token::Number;
 
 impl CacheTable {
-    /// Applies a record. After an error the table is inconsistent and must be discarded.
-    pub fn apply(&mut self, record: &CacheRecord, at: GrantorTime) -> Result<(), &'static str> {
+    /// Applies a record whose owner has this number. After an error the table is inconsistent and must be discarded.
+    pub fn apply(&mut self, record: &CacheRecord, at: GrantorTime, owner: u32) -> Result<(), &'static str> {
         match record {
             CacheRecord::Forgotten { key } => {
                 let entry = self.entries.get(key).filter(|e| e.is_idle()).ok_or("a key that is not idle")?;
@@ -21,9 +22,9 @@ impl CacheTable {
                 self.entries.remove(key);
                 Ok(())
             }
-            CacheRecord::Read { key, lease, session, owner, reader, ttl_ms } => {
+            CacheRecord::Read { key, lease, session, owner: _, reader, ttl_ms } => {
                 let span = Span { since: at, ttl: *ttl_ms };
-                let entry = KeyGrant { span, session: *session, owner: owner.clone(), holder: reader.clone() };
+                let entry = KeyGrant { span, session: *session, owner, holder: reader.clone() };
                 if self.entries.get(&**key).is_some_and(KeyEntry::has_intent) {
                     return Err("a read lease under an intent");
                 }
@@ -39,7 +40,7 @@ impl CacheTable {
                 self.live.renew(lease.get(), from, to);
                 Ok(())
             }
-            CacheRecord::Began { key, kind, number, session, owner, holder, ttl_ms } => {
+            CacheRecord::Began { key, kind, number, session, owner: _, holder, ttl_ms } => {
                 let before = self.entries.get(&**key).and_then(|entry| entry.owner.as_ref());
                 match before.map(|owner| (owner.kind, owner.number)) {
                     // The filler read before the write: its copy is outdated, and its token is stale from here on.
@@ -50,7 +51,7 @@ impl CacheTable {
                     None => {}
                 }
                 let span = Span { since: at, ttl: *ttl_ms };
-                let lease = KeyGrant { span, session: *session, owner: owner.clone(), holder: holder.clone() };
+                let lease = KeyGrant { span, session: *session, owner, holder: holder.clone() };
                 let entry = self.insert_grant(key, *number, &lease)?;
                 entry.owner = Some(KeyOwner { kind: *kind, number: *number, lease });
                 Ok(())
@@ -96,6 +97,7 @@ impl CacheTable {
             self.entries.entry(key.clone()).or_insert_with(|| KeyEntry { version: floor, ..KeyEntry::default() });
         self.idle.remove(&(entry.version, key.clone()));
         self.live.insert(number.get(), lease.span, lease.session);
+        self.granted.add(lease.owner, IdentityUsage::CACHE_GRANT);
         self.held.insert(number.get(), key);
         Ok(entry)
     }
@@ -106,11 +108,13 @@ impl CacheTable {
         let owner = entry.owner.take_if(|owner| owner.number == number).ok_or("neither a writer nor a filler")?;
         self.held.remove(&number.get());
         self.live.end(number.get(), owner.lease.span, owner.lease.session);
+        self.granted.remove(owner.lease.owner, IdentityUsage::CACHE_GRANT);
         if owner.kind == OwnerKind::Intent {
             // A commit is granted only after every remaining reader expired; this record also ends those readers.
             for (lease, reader) in std::mem::take(&mut entry.readers) {
                 self.held.remove(&lease.get());
                 self.live.end(lease.get(), reader.span, reader.session);
+                self.granted.remove(reader.owner, IdentityUsage::CACHE_GRANT);
             }
         }
         entry.version = number.get();
@@ -133,6 +137,7 @@ impl CacheTable {
         };
         self.held.remove(&number.get());
         self.live.end(number.get(), lease.span, lease.session);
+        self.granted.remove(lease.owner, IdentityUsage::CACHE_GRANT);
         self.retire_if_idle(&key);
         Ok(())
     }

@@ -18,7 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::expiry_index::ExpiryIndex;
+use super::owner_usage::OwnerUsage;
 use super::{Decision, PastGrant, PayloadNotice, PayloadOwner, RefusedDecision, Span, TurnContext, not_current};
+use crate::access::IdentityUsage;
 use crate::ids::SessionId;
 use crate::lease::EndReason;
 use crate::limits::{CACHE_KEYS, CACHE_READERS};
@@ -38,6 +40,8 @@ pub struct CacheTable {
     /// The key of every live number.
     held: BTreeMap<u64, Arc<str>>,
     live: ExpiryIndex,
+    /// The grants that each identity has.
+    granted: OwnerUsage,
     capacity: usize,
 }
 
@@ -54,8 +58,8 @@ struct KeyEntry {
 struct KeyGrant {
     span: Span,
     session: Option<SessionId>,
-    /// The identity; `None` for `local`.
-    owner: Option<Box<str>>,
+    /// The identity, by its number among the owners.
+    owner: u32,
     holder: Box<str>,
 }
 
@@ -92,6 +96,7 @@ impl CacheTable {
             idle: BTreeSet::new(),
             held: BTreeMap::new(),
             live: ExpiryIndex::default(),
+            granted: OwnerUsage::default(),
             capacity,
         }
     }
@@ -421,10 +426,15 @@ impl CacheTable {
     }
 
     /// The owner of a read lease, an intent or a fill of this key.
-    pub(crate) fn owner_of(&self, key: &str, number: Number) -> Option<PayloadOwner<'_>> {
+    pub(crate) fn owner_of(&self, key: &str, number: Number) -> Option<PayloadOwner> {
         self.held.get(&number.get()).filter(|held| ***held == *key)?;
         let KeyGrant { owner, session, .. } = self.lease(number)?;
-        Some(PayloadOwner { identity: owner.as_deref(), session: *session })
+        Some(PayloadOwner { owner: *owner, session: *session })
+    }
+
+    /// The read leases, intents and fills that an identity has.
+    pub(crate) fn usage_of(&self, owner: u32) -> IdentityUsage {
+        self.granted.get(owner)
     }
 
     /// Key and holder of a read lease, an intent or a fill, for the audit log.

@@ -87,6 +87,14 @@ impl CacheRecord {
         }
     }
 
+    /// The identity that was granted something; `None` for `local`, and where it does not matter.
+    pub(crate) fn owner(&self) -> Option<&str> {
+        match self {
+            Self::Read { owner, .. } | Self::Began { owner, .. } => owner.as_deref(),
+            Self::Forgotten { .. } | Self::Renewed { .. } | Self::Done { .. } | Self::Ended { .. } => None,
+        }
+    }
+
     /// Appends the encoded record.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{CacheTable, KeyEntry, KeyGrant, KeyOwner, OwnerKind};
+use crate::access::{IdentityUsage, LOCAL_OWNER};
 use crate::codec::{DecodeError, Reader, Write};
 use crate::limits::{CACHE_KEYS, CACHE_READERS, HOLDER_BYTES, NAME_BYTES};
 use crate::payload::{PastGrant, Span, put_session, session, text};
@@ -64,6 +65,7 @@ impl CacheTable {
                     return Err(from.wrong("a number issued twice"));
                 }
                 cache.live.insert(number.get(), lease.span, lease.session);
+                cache.granted.add(lease.owner, IdentityUsage::CACHE_GRANT);
             }
             cache.entries.insert(key.clone(), entry);
             cache.retire_if_idle(&key);
@@ -74,23 +76,23 @@ impl CacheTable {
         Ok(cache)
     }
 
-    /// The read leases, intents and fills that are not of `local`, with their owners, in order of their numbers.
-    pub(crate) fn owners(&self) -> impl Iterator<Item = (u64, &str)> {
-        self.held.keys().filter_map(|number| {
-            let owner = self.lease(Number::new(*number)?)?.owner.as_deref()?;
-            Some((*number, owner))
-        })
+    /// The owners of all read leases, intents and fills, in order of their numbers.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.held.keys().filter_map(|number| Some((*number, self.lease(Number::new(*number)?)?.owner)))
     }
 
-    /// Sets the owner of a read lease, an intent or a fill; false if it does not exist.
-    pub(crate) fn set_owner(&mut self, number: u64, name: &str) -> bool {
+    /// Sets the owner of a read lease, an intent or a fill that was decoded without it; false if it does not exist.
+    pub(crate) fn set_owner(&mut self, number: u64, to: u32) -> bool {
         let entry = self.held.get(&number).and_then(|key| self.entries.get_mut(key));
         let (Some(entry), Some(number)) = (entry, Number::new(number)) else { return false };
         let grant = match &mut entry.owner {
             Some(owner) if owner.number == number => Some(&mut owner.lease),
             _ => entry.readers.get_mut(&number),
         };
-        grant.map(|grant| grant.owner = Some(name.into())).is_some()
+        let Some(grant) = grant else { return false };
+        grant.owner = to;
+        self.granted.give(to, IdentityUsage::CACHE_GRANT);
+        true
     }
 }
 
@@ -103,7 +105,7 @@ impl KeyGrant {
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let span = Span::decode(from)?;
-        Ok(Self { span, session: session(from)?, owner: None, holder: text(from, HOLDER_BYTES)?.into() })
+        Ok(Self { span, session: session(from)?, owner: LOCAL_OWNER, holder: text(from, HOLDER_BYTES)?.into() })
     }
 }
 

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::access::LOCAL_OWNER;
 use crate::codec::Reader;
 
 const A: SessionId = SessionId { slot: 1, reuse: 0 };
@@ -43,7 +44,7 @@ impl CacheFixture {
                 assert!(number.get() > self.granted, "numbers rise");
                 self.granted = number.get();
             }
-            self.cache.apply(record, GrantorTime(self.now)).expect("a decided record applies");
+            self.cache.apply(record, GrantorTime(self.now), LOCAL_OWNER).expect("a decided record applies");
             self.log.push((CacheLogEntry::Record(bytes), GrantorTime(self.now)));
         }
     }
@@ -134,7 +135,7 @@ fn replay(log: &[(CacheLogEntry, GrantorTime)]) -> CacheTable {
         match logged {
             CacheLogEntry::Record(bytes) => {
                 let record = CacheRecord::decode(&mut Reader::new(bytes)).expect("recorded");
-                cache.apply(&record, *at).expect("replay fits");
+                cache.apply(&record, *at, LOCAL_OWNER).expect("replay fits");
             }
             CacheLogEntry::SessionEnded(session) => cache.session_ended(*session, *at),
         }
@@ -492,7 +493,7 @@ proptest! {
             let mut again = Vec::new();
             record.encode(&mut again);
             prop_assert_eq!(&again[..], &bytes_in[..again.len()]);
-            let fits = CacheTable::default().apply(&record, GrantorTime(0)).is_ok();
+            let fits = CacheTable::default().apply(&record, GrantorTime(0), LOCAL_OWNER).is_ok();
             prop_assert_eq!(fits, matches!(record, CacheRecord::Read { .. } | CacheRecord::Began { .. }));
         }
         let mut reader = Reader::new(&bytes_in);

@@ -12,28 +12,22 @@ use crate::time::GrantorTime;
 use crate::token::Number;
 
 impl QueueTable {
-    /// Applies a record. After an error the table is inconsistent and must be discarded.
-    pub fn apply(&mut self, record: &DeliveryRecord, at: GrantorTime) -> Result<(), &'static str> {
+    /// Applies a record whose owner has this number. After an error the table is inconsistent and must be discarded.
+    pub fn apply(&mut self, record: &DeliveryRecord, at: GrantorTime, owner: u32) -> Result<(), &'static str> {
         match record {
-            DeliveryRecord::Enqueued { queue, item, body, delay_ms, max_attempts } => {
+            DeliveryRecord::Enqueued { queue, item, owner: _, body, delay_ms, max_attempts } => {
                 if *item != self.next_item {
                     return Err("a message out of order");
                 }
                 self.next_item = item.checked_add(1).ok_or("a message beyond the last id")?;
-                self.add(queue, *item, body.clone(), *max_attempts, at.plus(*delay_ms));
+                self.add(queue, *item, owner, body.clone(), *max_attempts, at.plus(*delay_ms));
                 Ok(())
             }
-            DeliveryRecord::Delivered { first, items, session, owner, holder, visibility_ms } => {
+            DeliveryRecord::Delivered { first, items, session, owner: _, holder, visibility_ms } => {
                 let span = Span { since: at, ttl: *visibility_ms };
                 for (i, item) in items.iter().enumerate() {
                     let receipt = last(*first, i + 1).ok_or("a receipt beyond the last number")?;
-                    let stage = MessageStage::Live {
-                        receipt,
-                        span,
-                        session: *session,
-                        owner: owner.clone(),
-                        holder: holder.clone(),
-                    };
+                    let stage = MessageStage::Live { receipt, span, session: *session, owner, holder: holder.clone() };
                     self.deliver(*item, receipt, span, *session, stage)?;
                 }
                 Ok(())
@@ -95,7 +89,15 @@ impl QueueTable {
         }
     }
 
-    pub(super) fn add(&mut self, name: &str, id: u64, body: Arc<[u8]>, max_attempts: u32, from: GrantorTime) {
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        id: u64,
+        sender: u32,
+        body: Arc<[u8]>,
+        max_attempts: u32,
+        from: GrantorTime,
+    ) {
         let name = match self.queues.get_key_value(name) {
             Some((name, _)) => name.clone(),
             None => {
@@ -108,7 +110,9 @@ impl QueueTable {
         queue.items += 1;
         queue.ready.insert((from, id));
         let stage = MessageStage::Ready { from, past: None };
-        self.items.insert(id, QueuedMessage { queue: name, body, attempts: 0, max_attempts, stage });
+        let message = QueuedMessage { queue: name, body, sender, attempts: 0, max_attempts, stage };
+        self.sent.add(sender, message.counted());
+        self.items.insert(id, message);
     }
 
     fn deliver(
@@ -191,6 +195,7 @@ impl QueueTable {
             }
         }
         queue.items -= 1;
+        self.sent.remove(item.sender, item.counted());
         self.bytes -= item.body.len();
         if queue.items == 0 {
             self.queues.remove(&item.queue);

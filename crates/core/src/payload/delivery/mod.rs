@@ -14,7 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::expiry_index::ExpiryIndex;
+use super::owner_usage::OwnerUsage;
 use super::{Decision, PastGrant, PayloadOwner, RefusedDecision, Span, TurnContext, not_current};
+use crate::access::IdentityUsage;
 use crate::ids::SessionId;
 use crate::lease::EndReason;
 use crate::limits::{
@@ -34,6 +36,8 @@ pub struct QueueTable {
     next_item: u64,
     bytes: usize,
     live: ExpiryIndex,
+    /// The messages that each identity sent.
+    sent: OwnerUsage,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -47,6 +51,8 @@ struct QueueEntry {
 struct QueuedMessage {
     queue: Arc<str>,
     body: Arc<[u8]>,
+    /// The identity that sent it, by its number among the owners.
+    sender: u32,
     attempts: u32,
     max_attempts: u32,
     stage: MessageStage,
@@ -55,13 +61,20 @@ struct QueuedMessage {
 #[derive(Clone, Debug)]
 enum MessageStage {
     Ready { from: GrantorTime, past: Option<PastGrant> },
-    Live { receipt: Number, span: Span, session: Option<SessionId>, owner: Option<Box<str>>, holder: Box<str> },
+    Live { receipt: Number, span: Span, session: Option<SessionId>, owner: u32, holder: Box<str> },
     Dead { since: GrantorTime, past: PastGrant },
 }
 
 impl Default for QueueTable {
     fn default() -> Self {
-        Self { queues: BTreeMap::new(), items: BTreeMap::new(), next_item: 1, bytes: 0, live: ExpiryIndex::default() }
+        Self {
+            queues: BTreeMap::new(),
+            items: BTreeMap::new(),
+            next_item: 1,
+            bytes: 0,
+            live: ExpiryIndex::default(),
+            sent: OwnerUsage::default(),
+        }
     }
 }
 
@@ -76,7 +89,7 @@ impl QueueTable {
     ) -> Decision<DeliveryRecord, DeliveryAnswer> {
         let decided = match *command {
             DeliveryCommand::Enqueue { queue, body, delay_ms, max_attempts } => {
-                self.enqueue(queue, body, delay_ms, max_attempts)
+                self.enqueue(at, queue, body, delay_ms, max_attempts)
             }
             DeliveryCommand::Receive { queue, session, holder, visibility_ms, limit } => {
                 self.receive(at, queue, session, holder, visibility_ms, limit)
@@ -123,7 +136,14 @@ impl QueueTable {
         }
     }
 
-    fn enqueue(&self, queue: &str, body: &[u8], delay_ms: u64, max_attempts: Option<u32>) -> DeliveryDecision {
+    fn enqueue(
+        &self,
+        at: &TurnContext<'_>,
+        queue: &str,
+        body: &[u8],
+        delay_ms: u64,
+        max_attempts: Option<u32>,
+    ) -> DeliveryDecision {
         delay(delay_ms)?;
         let max_attempts = max_attempts.unwrap_or(ATTEMPTS_DEFAULT);
         if !(1..=ATTEMPTS_MAX).contains(&max_attempts) {
@@ -136,7 +156,8 @@ impl QueueTable {
         within(Limit::Messages, QUEUE_ITEMS_TOTAL, self.items.len() + 1)?;
         within(Limit::Message, QUEUE_TOTAL, self.bytes + added)?;
         let item = self.next_item;
-        let record = DeliveryRecord::Enqueued { queue: queue.into(), item, body: body.into(), delay_ms, max_attempts };
+        let (owner, queue) = (at.owner.map(Into::into), queue.into());
+        let record = DeliveryRecord::Enqueued { queue, item, owner, body: body.into(), delay_ms, max_attempts };
         Ok(Decision::accept(vec![record], DeliveryAnswer::Enqueued { item }))
     }
 
@@ -291,13 +312,18 @@ impl QueueTable {
     }
 
     /// The owner of a live receipt of a message in this queue.
-    pub(crate) fn owner_of(&self, queue: &str, item: u64, presented: Number) -> Option<PayloadOwner<'_>> {
+    pub(crate) fn owner_of(&self, queue: &str, item: u64, presented: Number) -> Option<PayloadOwner> {
         match &self.find(queue, item).ok()?.stage {
             MessageStage::Live { receipt, owner, session, .. } if *receipt == presented => {
-                Some(PayloadOwner { identity: owner.as_deref(), session: *session })
+                Some(PayloadOwner { owner: *owner, session: *session })
             }
             _ => None,
         }
+    }
+
+    /// The messages that an identity sent.
+    pub(crate) fn usage_of(&self, owner: u32) -> IdentityUsage {
+        self.sent.get(owner)
     }
 
     /// The queue of a message, for the audit log.
@@ -307,6 +333,11 @@ impl QueueTable {
 }
 
 impl QueuedMessage {
+    /// What it counts at its sender.
+    fn counted(&self) -> IdentityUsage {
+        IdentityUsage::of_message(&self.queue, &self.body)
+    }
+
     fn is_last_attempt(&self) -> bool {
         self.attempts >= self.max_attempts && !mutants::on(Mutant::AttemptsUnlimited)
     }

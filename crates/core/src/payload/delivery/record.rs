@@ -18,6 +18,8 @@ pub enum DeliveryRecord {
         queue: Box<str>,
         /// The message.
         item: u64,
+        /// The identity that sent it; `None` for `local`.
+        owner: Option<Box<str>>,
         /// The message body.
         body: Arc<[u8]>,
         /// Milliseconds before it can be received.
@@ -93,11 +95,26 @@ impl DeliveryRecord {
         }
     }
 
+    /// The identity that sent the message or received the messages; `None` for `local`, and where it does not matter.
+    pub(crate) fn owner(&self) -> Option<&str> {
+        match self {
+            Self::Enqueued { owner, .. } | Self::Delivered { owner, .. } => owner.as_deref(),
+            Self::Extended { .. }
+            | Self::Acked { .. }
+            | Self::Returned { .. }
+            | Self::Expired { .. }
+            | Self::Redriven { .. }
+            | Self::Dropped { .. } => None,
+        }
+    }
+
     /// Appends the encoded record.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Enqueued { queue, item, body, delay_ms, max_attempts } => {
-                out.u8(1);
+            Self::Enqueued { queue, item, owner, body, delay_ms, max_attempts } => {
+                // Messages of `local` have the code from before messages had owners.
+                out.u8(if owner.is_some() { 10 } else { 1 });
+                put_owner(owner, out);
                 out.text(queue);
                 out.num(*item);
                 out.bytes(body);
@@ -153,7 +170,8 @@ impl DeliveryRecord {
     /// Decodes a record from the front of the input.
     pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(match from.u8()? {
-            1 => Self::Enqueued {
+            code @ (1 | 10) => Self::Enqueued {
+                owner: owner(code == 10, from)?,
                 queue: text(from, NAME_BYTES)?.into(),
                 item: from.num()?,
                 body: body(from)?,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::record::{body, max_attempts};
 use super::{MessageStage, QueueTable};
+use crate::access::LOCAL_OWNER;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::limits::{HOLDER_BYTES, NAME_BYTES, QUEUE_ITEMS_TOTAL};
 use crate::payload::{PastGrant, Span, put_session, session, text};
@@ -82,7 +83,7 @@ impl QueueTable {
             if !fits {
                 return Err(from.wrong("attempts that do not fit the stage"));
             }
-            queues.add(name, id, body, max_attempts, GrantorTime(0));
+            queues.add(name, id, LOCAL_OWNER, body, max_attempts, GrantorTime(0));
             queues.set_stage(id, attempts, stage).map_err(|problem| from.wrong(problem))?;
         }
         if queues.queues.len() != names.len() {
@@ -91,23 +92,36 @@ impl QueueTable {
         Ok(queues)
     }
 
-    /// The messages whose receipts are not of `local`, with their owners, in id order.
-    pub(crate) fn owners(&self) -> impl Iterator<Item = (u64, &str)> {
-        self.items.iter().filter_map(|(id, item)| match &item.stage {
-            MessageStage::Live { owner: Some(owner), .. } => Some((*id, &**owner)),
-            _ => None,
+    /// The owners of all live receipts, by message, in id order.
+    pub(crate) fn receipt_owners(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.items.iter().filter_map(|(id, item)| match item.stage {
+            MessageStage::Live { owner, .. } => Some((*id, owner)),
+            MessageStage::Ready { .. } | MessageStage::Dead { .. } => None,
         })
     }
 
     /// Sets the owner of a message's receipt; false if it has none.
-    pub(crate) fn set_owner(&mut self, item: u64, name: &str) -> bool {
+    pub(crate) fn set_receipt_owner(&mut self, item: u64, to: u32) -> bool {
         match self.items.get_mut(&item).map(|item| &mut item.stage) {
             Some(MessageStage::Live { owner, .. }) => {
-                *owner = Some(name.into());
+                *owner = to;
                 true
             }
             _ => false,
         }
+    }
+
+    /// The senders of all messages, in id order.
+    pub(crate) fn senders(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.items.iter().map(|(id, item)| (*id, item.sender))
+    }
+
+    /// Sets the sender of a message that was decoded without it; false if it does not exist.
+    pub(crate) fn set_sender(&mut self, item: u64, to: u32) -> bool {
+        let Some(message) = self.items.get_mut(&item) else { return false };
+        message.sender = to;
+        self.sent.give(to, message.counted());
+        true
     }
 
     fn set_stage(&mut self, id: u64, attempts: u32, stage: MessageStage) -> Result<(), &'static str> {
@@ -149,7 +163,7 @@ fn stage(from: &mut Reader<'_>) -> Result<MessageStage, DecodeError> {
             receipt: number(from)?,
             span: Span::decode(from)?,
             session: session(from)?,
-            owner: None,
+            owner: LOCAL_OWNER,
             holder: text(from, HOLDER_BYTES)?.into(),
         },
         3 => {

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::access::LOCAL_OWNER;
 use crate::codec::Reader;
 use crate::refusal::NotCurrent;
 
@@ -42,7 +43,7 @@ impl DeliveryFixture {
                 assert!(number.get() > self.granted, "numbers rise");
                 self.granted = number.get();
             }
-            self.queues.apply(record, GrantorTime(self.now)).expect("a decided record applies");
+            self.queues.apply(record, GrantorTime(self.now), LOCAL_OWNER).expect("a decided record applies");
             self.log.push((DeliveryLogEntry::Record(bytes), GrantorTime(self.now)));
         }
     }
@@ -109,7 +110,7 @@ fn replay(log: &[(DeliveryLogEntry, GrantorTime)]) -> QueueTable {
         match logged {
             DeliveryLogEntry::Record(bytes) => {
                 let record = DeliveryRecord::decode(&mut Reader::new(bytes)).expect("recorded");
-                queues.apply(&record, *at).expect("replay fits");
+                queues.apply(&record, *at, LOCAL_OWNER).expect("replay fits");
             }
             DeliveryLogEntry::SessionEnded(session) => queues.session_ended(*session, *at),
         }
@@ -207,7 +208,7 @@ fn q4_a_delivered_message_is_not_delivered_to_another_consumer() {
         holder: "thief".into(),
         visibility_ms: 1_000,
     };
-    assert!(fixture.queues.apply(&again, GrantorTime(fixture.now)).is_err());
+    assert!(fixture.queues.apply(&again, GrantorTime(fixture.now), LOCAL_OWNER).is_err());
     fixture.tick(1);
     assert_eq!(fixture.one().attempt, 2);
 }
@@ -497,7 +498,7 @@ proptest! {
             let mut again = Vec::new();
             record.encode(&mut again);
             prop_assert_eq!(&again[..], &junk[..again.len()]);
-            let fits = QueueTable::default().apply(&record, GrantorTime(0)).is_ok();
+            let fits = QueueTable::default().apply(&record, GrantorTime(0), LOCAL_OWNER).is_ok();
             prop_assert_eq!(fits, matches!(record, DeliveryRecord::Enqueued { item: 1, .. }));
         }
         let mut reader = Reader::new(&junk);

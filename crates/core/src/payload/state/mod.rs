@@ -12,7 +12,9 @@ pub use record::StateRecord;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::owner_usage::OwnerUsage;
 use super::{Decision, RefusedDecision, TurnContext};
+use crate::access::IdentityUsage;
 use crate::limits::{STATE_BYTES, STATE_KEY_BYTES, STATE_KEYS, STATE_TOTAL};
 use crate::mutants::{self, Mutant};
 use crate::refusal::{Limit, Refusal, RefusalSubject};
@@ -71,6 +73,8 @@ pub struct StateValue {
     pub revision: u64,
     /// The value.
     pub bytes: Arc<[u8]>,
+    /// The identity that wrote it, by its number among the owners.
+    pub(crate) owner: u32,
 }
 
 /// The state of all resources. It outlives the leases under which it was written.
@@ -78,20 +82,26 @@ pub struct StateValue {
 pub struct StateTable {
     resources: BTreeMap<Box<str>, ResourceValues>,
     bytes: usize,
+    /// The accounted bytes of each identity.
+    written: OwnerUsage,
 }
 
 #[derive(Clone, Debug)]
 struct ResourceValues {
     mark: Number,
     revision: u64,
+    /// The identity that wrote first; its name and its mark stay.
+    owner: u32,
     keys: BTreeMap<Box<str>, StateValue>,
 }
 
 impl StateTable {
     /// Decides a command without changing the table.
-    pub fn decide(&self, _at: &TurnContext<'_>, command: &StateCommand<'_>) -> Decision<StateRecord, StateAnswer> {
+    pub fn decide(&self, at: &TurnContext<'_>, command: &StateCommand<'_>) -> Decision<StateRecord, StateAnswer> {
         let decided = match *command {
-            StateCommand::Put { resource, token, key, bytes, expect } => self.put(resource, token, key, bytes, expect),
+            StateCommand::Put { resource, token, key, bytes, expect } => {
+                self.put(at, resource, token, key, bytes, expect)
+            }
             StateCommand::Delete { resource, token, key, expect } => self.delete(resource, token, key, expect),
         };
         decided.unwrap_or_else(|refusal| RefusedDecision::from(refusal).into())
@@ -99,6 +109,7 @@ impl StateTable {
 
     fn put(
         &self,
+        at: &TurnContext<'_>,
         resource: &str,
         token: Number,
         key: &str,
@@ -117,7 +128,8 @@ impl StateTable {
         let freed = current.map_or(0, |s| cost(key, s.bytes.len()));
         within(Limit::Value, STATE_TOTAL, self.bytes - freed + new_shelf + cost(key, bytes.len()))?;
         let revision = values.map_or(0, |s| s.revision) + 1;
-        let record = StateRecord::Put { resource: resource.into(), token, key: key.into(), bytes: bytes.into() };
+        let (owner, resource, key) = (at.owner.map(Into::into), resource.into(), key.into());
+        let record = StateRecord::Put { resource, token, owner, key, bytes: bytes.into() };
         Ok(Decision::accept(vec![record], StateAnswer::Put { revision }))
     }
 
@@ -157,6 +169,20 @@ impl StateTable {
             return Err(Refusal::Conflict(RefusalSubject::Key));
         }
         Ok((values, current))
+    }
+
+    /// What an identity wrote last.
+    pub(crate) fn usage_of(&self, owner: u32) -> IdentityUsage {
+        self.written.get(owner)
+    }
+
+    /// How much more an identity has after it wrote a value; `None` for one that owns nothing yet.
+    pub(crate) fn growth(&self, owner: Option<u32>, resource: &str, key: &str, bytes: usize) -> IdentityUsage {
+        let values = self.resources.get(resource);
+        let before = values.and_then(|values| values.keys.get(key)).filter(|value| Some(value.owner) == owner);
+        let freed = before.map_or(0, |value| cost(key, value.bytes.len()));
+        let new_shelf = if values.is_some() { 0 } else { cost(resource, 0) };
+        IdentityUsage::of_state((new_shelf + cost(key, bytes)).saturating_sub(freed))
     }
 
     /// The value of a key.

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::access::LOCAL_OWNER;
 use crate::codec::Reader;
 use crate::time::GrantorTime;
 
@@ -23,7 +24,7 @@ impl StateFixture {
             let mut reader = Reader::new(&bytes);
             assert_eq!(StateRecord::decode(&mut reader).as_ref(), Ok(record));
             reader.finish().expect("a record decodes completely");
-            self.table.apply(record, GrantorTime(0)).expect("a decided record applies");
+            self.table.apply(record, GrantorTime(0), LOCAL_OWNER).expect("a decided record applies");
             self.log.push(bytes);
         }
         decision.answer
@@ -192,7 +193,7 @@ proptest! {
         let mut replayed = StateTable::default();
         for bytes in &fixture.log {
             let record = StateRecord::decode(&mut Reader::new(bytes)).expect("recorded");
-            replayed.apply(&record, GrantorTime(0)).expect("replay fits");
+            replayed.apply(&record, GrantorTime(0), LOCAL_OWNER).expect("replay fits");
         }
         prop_assert_eq!(bytes(&replayed), bytes(&fixture.table));
     }
@@ -203,7 +204,7 @@ proptest! {
             let mut again = Vec::new();
             record.encode(&mut again);
             prop_assert_eq!(&again[..], &junk[..again.len()]);
-            let fits = StateTable::default().apply(&record, GrantorTime(0)).is_ok();
+            let fits = StateTable::default().apply(&record, GrantorTime(0), LOCAL_OWNER).is_ok();
             prop_assert_eq!(fits, matches!(record, StateRecord::Put { .. }));
         }
         let mut reader = Reader::new(&junk);

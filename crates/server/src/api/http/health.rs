@@ -53,7 +53,7 @@ pub async fn metrics(State(api): State<Api>) -> Response {
 }
 
 /// The highest share of each limit on the state that one identity uses.
-fn highest_shares(grantor: &Grantor, rules: &AccessRules) -> [(&'static str, f64); 6] {
+fn highest_shares(grantor: &Grantor, rules: &AccessRules) -> [(&'static str, f64); 10] {
     let mut highest = [
         Limit::IdentitySessions,
         Limit::IdentityLeases,
@@ -61,6 +61,10 @@ fn highest_shares(grantor: &Grantor, rules: &AccessRules) -> [(&'static str, f64
         Limit::IdentityMetadata,
         Limit::IdentityCharters,
         Limit::IdentityTargets,
+        Limit::IdentityMessages,
+        Limit::IdentityMessageBytes,
+        Limit::IdentityCacheGrants,
+        Limit::IdentityStateBytes,
     ]
     .map(|limit| (limit.word(), 0.0));
     for (principal, has) in grantor.identity_usages() {
@@ -72,6 +76,10 @@ fn highest_shares(grantor: &Grantor, rules: &AccessRules) -> [(&'static str, f64
             share(has.metadata_bytes, max.metadata_bytes),
             share(has.charters, max.charters),
             share(has.targets, max.targets),
+            share(has.messages, max.messages),
+            share(has.message_bytes, max.message_bytes),
+            share(has.cache_grants, max.cache_grants),
+            share(has.state_bytes, max.state_bytes),
         ];
         for ((_, highest), share) in highest.iter_mut().zip(shares) {
             *highest = share.max(*highest);

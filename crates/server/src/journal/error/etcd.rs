@@ -50,12 +50,14 @@ pub enum KeyMismatch {
     /// Tokens of the cluster would not be proven under this server. It does not start; if it runs already, it leads all the same, because
     /// without a leader there is no service at all.
     SealKeys(String),
+    /// A database would reject the tokens that this server grants. It does not start; if it runs already, it leads all the same.
+    StampKeys(String),
 }
 
 impl fmt::Display for KeyMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ClusterKey(problem) | Self::SealKeys(problem) => f.write_str(problem),
+            Self::ClusterKey(problem) | Self::SealKeys(problem) | Self::StampKeys(problem) => f.write_str(problem),
         }
     }
 }

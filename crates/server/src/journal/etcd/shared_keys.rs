@@ -31,8 +31,8 @@ impl CheckedEtcd {
     pub async fn check_leading_keys(&self, own: Option<&dyn SharedKeys>) -> Result<(), OpenError> {
         match self.compare_keys(own).await? {
             Err(mismatch @ KeyMismatch::ClusterKey(_)) => Err(OpenError::Etcd(EtcdOpenError::OtherKeys { mismatch })),
-            Err(KeyMismatch::SealKeys(problem)) => {
-                tracing::error!("leading with other seal keys than the last leader: {problem}");
+            Err(KeyMismatch::SealKeys(problem) | KeyMismatch::StampKeys(problem)) => {
+                tracing::error!("leading with other keys than the last leader: {problem}");
                 Ok(())
             }
             Ok(()) => Ok(()),

@@ -1,5 +1,5 @@
-//! Snapshot section of owners: which sessions, leases, receipts, cache grants, charters and targets are of another identity than
-//! `local`.
+//! Snapshot section of owners: which sessions, leases, receipts, cache grants, charters, targets, messages and stored values are of
+//! another identity than `local`.
 
 use super::super::GrantorTable;
 use super::super::lease::{NONE, StoredLease};
@@ -13,20 +13,44 @@ use crate::store::slab::SlabEntry;
 #[derive(Debug, Default)]
 pub(super) struct SnapshotOwners<'a> {
     names: Vec<&'a str>,
-    /// Slots of live and ended sessions and leases, message ids, numbers of cache grants, and places of charters and targets in
-    /// their sections, each with the index of its owner.
+    /// Slots of live and ended sessions and leases, ids of received messages, numbers of cache grants, places of charters and
+    /// targets in their sections, ids of sent messages, and places of stored state, each with the index of its owner.
     lists: [Vec<(u64, u32)>; LISTS],
 }
 
 const SESSIONS: usize = 0;
 const LEASES: usize = 1;
-const MESSAGES: usize = 2;
+const RECEIPTS: usize = 2;
 const CACHE_GRANTS: usize = 3;
 const CHARTERS: usize = 4;
 const TARGETS: usize = 5;
-const LISTS: usize = 6;
-/// Lists that a snapshot has if no charter and no target has an owner.
-const FIRST_LISTS: usize = 4;
+const MESSAGES: usize = 6;
+const STATE: usize = 7;
+const LISTS: usize = 8;
+
+/// How many of the lists a snapshot has, so that earlier servers can read one that needs no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum OwnerLists {
+    /// None: everything is of `local`.
+    None,
+    /// Sessions, leases, receipts and cache grants.
+    Grants,
+    /// Charters and targets too.
+    Charters,
+    /// Messages and stored state too.
+    Payloads,
+}
+
+impl OwnerLists {
+    const fn count(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Grants => CHARTERS,
+            Self::Charters => MESSAGES,
+            Self::Payloads => LISTS,
+        }
+    }
+}
 
 impl<'a> SnapshotOwners<'a> {
     /// The owners in a table.
@@ -40,28 +64,43 @@ impl<'a> SnapshotOwners<'a> {
         let owned = |owners: &mut dyn Iterator<Item = u32>| -> Vec<(u64, u32)> {
             (0..).zip(owners.take(all)).filter(|(_, owner)| *owner != LOCAL_OWNER).collect()
         };
+        let listed = |owners: &mut dyn Iterator<Item = (u64, u32)>| -> Vec<(u64, u32)> {
+            owners.take(all).filter(|(_, owner)| *owner != LOCAL_OWNER).collect()
+        };
         let mut lists = [
             owned(&mut sessions),
             owned(&mut leases),
-            Vec::new(),
-            Vec::new(),
+            listed(&mut table.queues.receipt_owners()),
+            listed(&mut table.cache.owners()),
             owned(&mut table.charters.owners()),
             owned(&mut table.coverage.owners()),
+            listed(&mut table.queues.senders()),
+            owned(&mut table.state_table.owners()),
         ];
-        let (messages, cached): (Vec<_>, Vec<_>) = (table.queues.owners().collect(), table.cache.owners().collect());
         let mut is_used = vec![false; table.owners.len()];
         lists.iter().flatten().for_each(|(_, owner)| is_used[*owner as usize] = true);
         let used = (0..).zip(&is_used).filter(|(_, used)| **used).map(|(owner, _)| table.owners.name(owner));
-        let mut names: Vec<&str> = used.chain(messages.iter().chain(&cached).map(|(_, name)| *name)).collect();
+        let mut names: Vec<&str> = used.collect();
         names.sort_unstable();
-        names.dedup();
         let index = |name: &str| names.binary_search(&name).expect("just collected") as u32;
         let indexes: Vec<u32> =
             (0..).zip(&is_used).map(|(at, used)| if *used { index(table.owners.name(at)) } else { 0 }).collect();
         lists.iter_mut().flatten().for_each(|(_, owner)| *owner = indexes[*owner as usize]);
-        let named = |list: Vec<(u64, &str)>| list.into_iter().map(|(at, name)| (at, index(name))).collect();
-        (lists[MESSAGES], lists[CACHE_GRANTS]) = (named(messages), named(cached));
         Self { names, lists }
+    }
+
+    /// The lists that are needed.
+    pub fn needed(&self) -> OwnerLists {
+        let has = |lists: std::ops::Range<usize>| self.lists[lists].iter().any(|list| !list.is_empty());
+        if has(MESSAGES..LISTS) {
+            OwnerLists::Payloads
+        } else if has(CHARTERS..MESSAGES) {
+            OwnerLists::Charters
+        } else if has(0..CHARTERS) {
+            OwnerLists::Grants
+        } else {
+            OwnerLists::None
+        }
     }
 
     /// Whether everything is of `local`.
@@ -69,18 +108,12 @@ impl<'a> SnapshotOwners<'a> {
         self.names.is_empty()
     }
 
-    /// Whether a charter or a target is of another identity than `local`.
-    pub fn has_charters_or_targets(&self) -> bool {
-        self.lists[FIRST_LISTS..].iter().any(|list| !list.is_empty())
-    }
-
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.num(self.names.len() as u64);
         for name in &self.names {
             out.text(name);
         }
-        let lists = if self.has_charters_or_targets() { LISTS } else { FIRST_LISTS };
-        for list in &self.lists[..lists] {
+        for list in &self.lists[..self.needed().count()] {
             out.num(list.len() as u64);
             for (at, owner) in list {
                 out.num(*at);
@@ -89,8 +122,8 @@ impl<'a> SnapshotOwners<'a> {
         }
     }
 
-    /// Decodes the section; `all` if it has the lists of charters and targets.
-    pub fn decode(from: &mut Reader<'a>, all: bool) -> Result<Self, DecodeError> {
+    /// Decodes the section with these lists.
+    pub fn decode(from: &mut Reader<'a>, lists: OwnerLists) -> Result<Self, DecodeError> {
         let mut owners = Self::default();
         for _ in 0..from.num()? {
             let name = decode_owner(from)?;
@@ -100,7 +133,7 @@ impl<'a> SnapshotOwners<'a> {
             owners.names.push(name);
         }
         let mut used = vec![false; owners.names.len()];
-        for list in &mut owners.lists[..if all { LISTS } else { FIRST_LISTS }] {
+        for list in &mut owners.lists[..lists.count()] {
             for _ in 0..from.num()? {
                 let (at, owner) = (from.num()?, from.num32()?);
                 if list.last().is_some_and(|(before, _)| *before >= at) {
@@ -113,8 +146,8 @@ impl<'a> SnapshotOwners<'a> {
         if used.is_empty() || used.contains(&false) {
             return Err(from.wrong("an owner of nothing"));
         }
-        if all && !owners.has_charters_or_targets() {
-            return Err(from.wrong("owners of charters and targets, but there are none"));
+        if owners.needed() != lists {
+            return Err(from.wrong("lists of owners, but the last ones are empty"));
         }
         Ok(owners)
     }
@@ -137,16 +170,27 @@ impl<'a> SnapshotOwners<'a> {
         self.last(LEASES)
     }
 
-    /// Sets the owners of receipts and cache grants, which were decoded without them.
+    /// Sets the owners of messages, receipts, cache grants and stored state, which were decoded without them, and counts them at
+    /// their owners.
     pub fn set_payload_owners(&self, table: &mut GrantorTable) -> Result<(), &'static str> {
-        let name = |owner: &u32| self.names[*owner as usize];
-        if !self.lists[MESSAGES].iter().all(|(item, owner)| table.queues.set_owner(*item, name(owner))) {
+        let GrantorTable { owners, queues, cache, state_table, .. } = table;
+        let numbers: Vec<u32> = self.names.iter().map(|name| owners.intern(Some(name))).collect();
+        let number = |owner: &u32| numbers[*owner as usize];
+        if !self.lists[RECEIPTS].iter().all(|(item, owner)| queues.set_receipt_owner(*item, number(owner))) {
             return Err("an owner of a receipt that does not exist");
         }
-        if !self.lists[CACHE_GRANTS].iter().all(|(number, owner)| table.cache.set_owner(*number, name(owner))) {
+        if !self.lists[MESSAGES].iter().all(|(item, owner)| queues.set_sender(*item, number(owner))) {
+            return Err("a sender of a message that does not exist");
+        }
+        if !self.lists[CACHE_GRANTS].iter().all(|(grant, owner)| cache.set_owner(*grant, number(owner))) {
             return Err("an owner of a cache grant that does not exist");
         }
-        Ok(())
+        let (mut named, mut places) = (self.lists[STATE].iter().peekable(), 0..);
+        state_table.set_owners(|| {
+            let at = places.next();
+            named.next_if(|(place, _)| Some(*place) == at).map_or(LOCAL_OWNER, |(_, owner)| number(owner))
+        });
+        if named.next().is_some() { Err("an owner of state that does not exist") } else { Ok(()) }
     }
 
     /// Sets the owners of charters and targets, which were decoded without them, and counts both at their owners.
