@@ -81,7 +81,8 @@ impl Owners {
         &mut self.usage[owner as usize]
     }
 
-    fn find(&self, name: &str) -> Option<u32> {
+    /// The number of an identity, if it was ever given anything.
+    pub fn find(&self, name: &str) -> Option<u32> {
         self.index.find(self.hash.hash(name.as_bytes()), |at| *self.names[at as usize] == *name)
     }
 
