@@ -65,6 +65,9 @@ pub struct CaseResult {
     pub millis: u64,
 }
 
+/// Number of the next run. Runs of all clients and properties share servers, so that each has names of its own.
+static NEXT_RUN: AtomicUsize = AtomicUsize::new(0);
+
 /// Driver processes that scenarios share, by the position of the actor.
 #[derive(Default)]
 struct DriverPool(Mutex<BTreeMap<usize, Arc<DriverProcess>>>);
@@ -77,14 +80,14 @@ impl Suite<'_> {
             return broken(format!("{} may not skip {feature}; see drivers.toml", self.driver.name));
         }
         let pool = DriverPool(Mutex::new(BTreeMap::from([(0, Arc::new(first))])));
-        let (results, numbers) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
+        let results = Mutex::new(Vec::new());
         let count = cases.len();
         let queue = Mutex::new(in_order_of_start(cases));
         std::thread::scope(|scope| {
             for _ in 0..self.jobs.min(count) {
                 scope.spawn(|| {
                     while let Some(case) = next(&queue) {
-                        let number = numbers.fetch_add(1, Ordering::Relaxed);
+                        let number = NEXT_RUN.fetch_add(1, Ordering::Relaxed);
                         let result = self.run_case(&case, number, &hello, &pool);
                         if self.broken.is_none() {
                             print_line(&self.driver.name, &result);
