@@ -212,7 +212,7 @@ impl NativeClient {
     }
 
     /// The resources below a prefix as JSON.
-    fn list(&self, py: Python<'_>, prefix: String) -> PyResult<Operation> {
+    fn resources(&self, py: Python<'_>, prefix: String) -> PyResult<Operation> {
         let client = self.client(py)?;
         Operation::start(py, async move {
             let (mut pages, mut all) = (client.list(&prefix), Vec::new());

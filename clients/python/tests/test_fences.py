@@ -203,7 +203,7 @@ def test_sqlite_commits_transactions_of_the_holder_only(client: Client, server: 
     with sqlite3.connect(path) as setup:
         setup.execute("CREATE TABLE paid (id INTEGER, cents INTEGER)")
     server.command("fence", "arm", f"sqlite:{path}", "--resource", RESOURCE)
-    server.command("fence", "protect", f"sqlite:{path}", "paid", "--resource", RESOURCE)
+    server.command("fence", "protect", f"sqlite:{path}", "--table", "paid", "--resource", RESOURCE)
     former, lease = two_holders(client)
     database = sqlite3.connect(path)
     sqlite_fence.claim(database, lease)
@@ -275,7 +275,7 @@ def _status(application: wsgi.FenceMiddleware, token: str) -> str:
 
     environ: dict[str, Any] = {"REQUEST_METHOD": "POST", "PATH_INFO": "/", "HTTP_LEASE_TOKEN": token}
     environ["wsgi.input"] = Empty()
-    response = application(environ, lambda status, headers, exc_info=None: statuses.append(status))  # type: ignore[arg-type,return-value]
+    response = application(environ, lambda status, headers, exc_info=None: statuses.append(status))  # type: ignore[arg-type]
     list(response)
     close = getattr(response, "close", None)
     if close is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 
@@ -92,25 +93,25 @@ def test_a_lost_lease_stops_a_wait_inside_of_its_block(leasehold_server: TestSer
 
 
 def test_no_interruption_reaches_code_after_the_block(leasehold_server: TestServer) -> None:
-    client = leasehold_server.client("worker-1")
-    for _ in range(50):
-        lost = False
+    client, lost = leasehold_server.client("worker-1"), 0
+
+    def revoke(resource: str) -> None:
+        with contextlib.suppress(leasehold.NotFoundError):
+            leasehold_server.revoke(resource)
+
+    for round in range(60):
+        revoking = threading.Thread(target=revoke, args=(f"jobs/{round}",))
         try:
-            with client.lock("jobs/settle") as lease:
-                revoke = threading.Thread(target=leasehold_server.revoke, args=("jobs/settle",))
-                revoke.start()
-                if _ % 2:
-                    lease.lost.wait(0.001)
+            # The revocation arrives before, while and after the block is left.
+            with client.lock(f"jobs/{round}") as lease:
+                revoking.start()
+                lease.lost.wait((round % 6) * 0.002)
         except leasehold.LeaseLostError:
-            lost = True
-        revoke.join()
-        for _turn in range(200):
-            pass
-        assert lost in (True, False)
-        # A revocation reserves the resource; the next round needs another one.
-        client = leasehold_server.client("worker-1")
-        leasehold_server = TestServer()
-        client = leasehold_server.client("worker-1")
+            lost += 1
+        revoking.join()
+        leasehold_server.settle()
+        sum(range(1000))
+    assert lost > 0, "no revocation arrived inside of a block"
 
 
 def test_a_lost_lease_cancels_the_task_of_its_block(leasehold_server: TestServer) -> None:
@@ -159,7 +160,9 @@ def test_a_callable_is_called_with_the_lost_lease(leasehold_server: TestServer) 
     leasehold_server.revoke("jobs/settle")
     assert called.wait(PATIENCE)
     assert lost == [lease]
-    assert not called.clear() and client.lock("other", on_lost=on_lost).acquire().release() is None
+    called.clear()
+    client.lock("other", on_lost=on_lost).acquire().release()
+    leasehold_server.settle()
     assert not called.wait(0.05), "a release is not a loss"
 
 
@@ -185,9 +188,9 @@ def test_a_handoff_drains_before_the_successor_starts(leasehold_server: TestServ
     waiter = threading.Thread(target=lambda: granted.append(second.lock("jobs/settle", wait=60).acquire()))
     waiter.start()
     wait_until(lambda: _waits(first), "the successor waits")
-    lease.handoff(mode="gap", drain=5)
+    lease.handoff(mode="gap")
     assert lease.wait_draining(PATIENCE)
-    assert 0 < (lease.draining() or 0) <= 5
+    assert 0 < (lease.draining() or 0) <= 30
     assert lease.state == "held" and not granted
     lease.finish_drain()
     waiter.join()

@@ -272,7 +272,7 @@ class Client:
 
     def resources(self, prefix: str = "") -> list[dict[str, Any]]:
         """The resources below a prefix, with the field names of the HTTP API."""
-        listed: list[dict[str, Any]] = json.loads(run(self._clients.get().list(prefix)))
+        listed: list[dict[str, Any]] = json.loads(run(self._clients.get().resources(prefix)))
         return listed
 
     def status(self) -> dict[str, Any]:

@@ -271,7 +271,7 @@ class Client:
 
     async def resources(self, prefix: str = "") -> list[dict[str, Any]]:
         """The resources below a prefix, with the field names of the HTTP API."""
-        listed: list[dict[str, Any]] = json.loads(await run(self._clients.get().list(prefix)))
+        listed: list[dict[str, Any]] = json.loads(await run(self._clients.get().resources(prefix)))
         return listed
 
     async def status(self) -> dict[str, Any]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextvars
 from types import TracebackType
-from typing import Literal, Optional, Union
+from typing import Literal, Optional, TypeVar, Union
 
 from .. import _native
 from .._settings import OnLost
 from ..durations import Duration, optional_milliseconds, seconds
-from ..errors import LeaseholdError, NotFoundError
+from ..errors import LeaseholdError
 from ..fence.conninfo import conninfo
-from ..records import StoredValue
 from ._wait import Interruption, Lost, call_when_stopped, run, wait_some
+
+#: A lease, or a kind of it.
+Held = TypeVar("Held", bound="Lease")
 
 _current: contextvars.ContextVar[Optional[Lease]] = contextvars.ContextVar("leasehold.current_lease", default=None)
 
@@ -154,7 +156,7 @@ class Lease:
         """A PostgreSQL URL or connection string whose connections present the token to protected tables."""
         return conninfo(url, [self])
 
-    async def __aenter__(self) -> Lease:
+    async def __aenter__(self: Held) -> Held:
         if self._on_lost == "raise":
             self._interruption = Interruption(self._native)
         self._outer = _current.set(self)
@@ -180,11 +182,3 @@ class Lease:
     def __repr__(self) -> str:
         # Without the token, which must not reach a log.
         return f"<Lease {self._resource} {self.state}>"
-
-
-def stored_values(rows: list[tuple[str, bytes, int, int]], key: str) -> StoredValue:
-    """The value of one key."""
-    for row in rows:
-        if row[0] == key:
-            return StoredValue(*row)
-    raise NotFoundError("NOT_FOUND", f"no value is stored under {key}", "Store it first.", fields={"subject": "key"})

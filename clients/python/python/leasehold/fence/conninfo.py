@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote
 
 from .held import HeldLease
 
@@ -24,14 +24,14 @@ def conninfo(url: str, leases: Sequence[HeldLease]) -> str:
     """Adds the tokens to a URL (``postgresql://…``) or to a text of ``key=value`` pairs. Other options are kept."""
     added = options(leases)
     if "://" in url:
-        parts = urlsplit(url)
-        query = parse_qsl(parts.query, keep_blank_values=True)
+        address, _, text = url.partition("?")
+        query = parse_qsl(text, keep_blank_values=True)
         earlier = [value for key, value in query if key == "options"]
         query = [pair for pair in query if pair[0] != "options"]
         query.append(("options", " ".join([*earlier, added])))
         # libpq does not read "+" as a space.
         text = "&".join(f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in query)
-        return urlunsplit(parts._replace(query=text))
+        return f"{address}?{text}"
     found = _OPTIONS.search(url)
     earlier_text = ""
     if found is not None:

@@ -50,7 +50,7 @@ def _refusals(engine: Engine) -> Iterator[None]:
     def translate(context: ExceptionContext) -> None:
         refusal = error_of_exception(context.original_exception)
         if refusal is not None:
-            context.chained_exception = refusal
+            raise refusal from context.original_exception
 
     event.listen(engine, "handle_error", translate)
     try:
