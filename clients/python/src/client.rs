@@ -183,12 +183,14 @@ impl NativeClient {
         let client = self.client(py)?;
         if settings.resources.len() == 1 {
             let lock = settings.lock(&client);
-            let convert: fn(leasehold::Guard) -> Convert = |guard| value(vec![NativeLease::new(LeaseGuard::Lock(guard))]);
+            let convert: fn(leasehold::Guard) -> Convert =
+                |guard| value(vec![NativeLease::new(LeaseGuard::Lock(guard))]);
             return Operation::request(py, async move { lock.acquire().await }, convert);
         }
         let lock = settings.lock(&client);
-        let convert: fn(Vec<leasehold::Guard>) -> Convert =
-            |guards| value(guards.into_iter().map(|guard| NativeLease::new(LeaseGuard::Lock(guard))).collect::<Vec<_>>());
+        let convert: fn(Vec<leasehold::Guard>) -> Convert = |guards| {
+            value(guards.into_iter().map(|guard| NativeLease::new(LeaseGuard::Lock(guard))).collect::<Vec<_>>())
+        };
         Operation::request(py, async move { lock.acquire_all().await }, convert)
     }
 
@@ -290,9 +292,10 @@ impl NativeClient {
         if let Some(wait) = wait_ms {
             registration = registration.wait(Duration::from_millis(wait));
         }
-        Operation::start(py, async move {
-            Ok(value(NativeLease::new(LeaseGuard::Service(registration.register().await?))))
-        })
+        Operation::start(
+            py,
+            async move { Ok(value(NativeLease::new(LeaseGuard::Service(registration.register().await?)))) },
+        )
     }
 
     fn discover(&self, py: Python<'_>, service: String) -> PyResult<Operation> {

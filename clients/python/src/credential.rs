@@ -3,7 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use leasehold::recipes::credential::{CredentialIssuer, CredentialRequest, CredentialVerifier, SigningKey, SigningKeys};
+use leasehold::recipes::credential::{
+    CredentialIssuer, CredentialRequest, CredentialVerifier, SigningKey, SigningKeys,
+};
 use leasehold::types::Number;
 use leasehold::{Code, Error};
 use pyo3::prelude::*;
@@ -52,7 +54,8 @@ impl NativeIssuer {
     }
 
     fn revoke(&self, py: Python<'_>, token_number: u64) -> PyResult<()> {
-        let invalid = || Error::new(Code::InvalidArgument, "token_number: not a token number; pass `lease.token_number`");
+        let invalid =
+            || Error::new(Code::InvalidArgument, "token_number: not a token number; pass `lease.token_number`");
         let number = Number::new(token_number).ok_or_else(|| exception(py, invalid()))?;
         self.issuer(py)?.revoke(number, SystemTime::now()).map_err(|error| exception(py, error))
     }

@@ -63,7 +63,8 @@ fn of_error(errors: &Bound<'_, PyModule>, error: &Error) -> PyResult<PyErr> {
     for (name, value) in error.fields() {
         fields.set_item(name, value)?;
     }
-    let arguments = (error.code_name(), error.message(), error.next_step(), error.is_retryable(), fields, error.to_string());
+    let arguments =
+        (error.code_name(), error.message(), error.next_step(), error.is_retryable(), fields, error.to_string());
     Ok(PyErr::from_value(errors.getattr("error_of")?.call1(arguments)?))
 }
 

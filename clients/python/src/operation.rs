@@ -32,9 +32,7 @@ pub fn value<T>(value: T) -> Convert
 where
     T: for<'py> IntoPyObject<'py> + Send + 'static,
 {
-    Box::new(|py| {
-        value.into_py_any(py)
-    })
+    Box::new(|py| value.into_py_any(py))
 }
 
 enum Step {

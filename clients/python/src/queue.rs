@@ -34,7 +34,13 @@ impl NativeQueue {
 #[pymethods]
 impl NativeQueue {
     #[pyo3(signature = (body, delay_ms, max_attempts))]
-    fn send(&self, py: Python<'_>, body: Vec<u8>, delay_ms: Option<u64>, max_attempts: Option<u32>) -> PyResult<Operation> {
+    fn send(
+        &self,
+        py: Python<'_>,
+        body: Vec<u8>,
+        delay_ms: Option<u64>,
+        max_attempts: Option<u32>,
+    ) -> PyResult<Operation> {
         let queue = self.queue(py)?;
         let mut options = SendOptions::new().delay(Duration::from_millis(delay_ms.unwrap_or(0)));
         if let Some(attempts) = max_attempts {
@@ -160,9 +166,7 @@ impl NativeMessage {
 
     fn ack(&self, py: Python<'_>) -> PyResult<Operation> {
         let message = self.take(py)?;
-        Operation::start(py, async move {
-            Ok(value(sole_owner(message).await?.ack().await.map_err(Error::from)?))
-        })
+        Operation::start(py, async move { Ok(value(sole_owner(message).await?.ack().await.map_err(Error::from)?)) })
     }
 
     fn nack(&self, py: Python<'_>, delay_ms: u64) -> PyResult<Operation> {

@@ -28,7 +28,8 @@ impl NativeReservation {
     ) -> PyResult<Self> {
         let reservation = client.reservation(resource, token).map_err(|error| exception(py, error))?;
         let Some(secret) = secret else { return Ok(Self::new(reservation)) };
-        let invalid = || Error::new(Code::InvalidArgument, "secret: not a secret; pass the text of `reservation.secret`");
+        let invalid =
+            || Error::new(Code::InvalidArgument, "secret: not a secret; pass the text of `reservation.secret`");
         let secret = LeaseSecret::parse_hex(secret).ok_or_else(|| exception(py, invalid()))?;
         Ok(Self::new(reservation.with_secret(secret)))
     }

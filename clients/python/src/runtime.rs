@@ -21,7 +21,8 @@ pub fn runtime(_attached: Python<'_>) -> PyResult<Arc<Runtime>> {
     match &*slot {
         Some((pid, runtime)) if *pid == std::process::id() => Ok(runtime.clone()),
         _ => {
-            let started = Builder::new_multi_thread().worker_threads(THREADS).thread_name("leasehold-io").enable_all().build();
+            let started =
+                Builder::new_multi_thread().worker_threads(THREADS).thread_name("leasehold-io").enable_all().build();
             let runtime = Arc::new(started.map_err(|error| PyOSError::new_err(error.to_string()))?);
             // The runtime of the parent is leaked: dropping it would wait for threads that do not exist here.
             if let Some((_, stale)) = slot.replace((std::process::id(), runtime.clone())) {

@@ -54,8 +54,14 @@ impl WorkerState {
         let (ttl_ms, remaining_ms) = opened.ttl_and_remaining_ms();
         self.min_ttl_ms = self.min_ttl_ms.min(ttl_ms);
         let ttl_ms = remaining_ms.min(ttl_ms);
-        let granted =
-            ReceivedGrant { token: Number::FIRST, sent: counted_from(sent, now), received: now, ttl_ms, drain_ms: None, rotates: false };
+        let granted = ReceivedGrant {
+            token: Number::FIRST,
+            sent: counted_from(sent, now),
+            received: now,
+            ttl_ms,
+            drain_ms: None,
+            rotates: false,
+        };
         let renewal = Renewal::new(self.settings.timing, granted).map_err(Error::invalid_reply)?;
         let until = renewal.deadline().earliest;
         let resumed = self.session.as_ref().is_some_and(|session| session.id == opened.id());
