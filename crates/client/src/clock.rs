@@ -50,6 +50,9 @@ impl HolderClock {
     /// Returns immediately, unless a test has paused this holder.
     pub(crate) async fn wait_while_paused(&self) {
         match self {
+            #[cfg(any(test, feature = "testing"))]
+            Self::Boot => crate::in_memory::wait_for_tick().await,
+            #[cfg(not(any(test, feature = "testing")))]
             Self::Boot => {}
             #[cfg(any(test, feature = "testing"))]
             Self::Manual(clock) => clock.wait_while_paused().await,

@@ -157,13 +157,20 @@ impl LeaseHandle {
         self.lease.wait_for(|view| view.loss).await
     }
 
+    /// How often work had to stop since the grant: the lease was suspended, even if it was resumed meanwhile.
+    pub fn suspensions(&self) -> u32 {
+        self.lease.view().suspensions
+    }
+
     /// Waits until work must stop: the lease is suspended or lost, even if it was resumed meanwhile. Cancel-safe.
     pub async fn wait_stopped(&self) -> GuardState {
         let before = self.lease.view().suspensions;
         self.wait_stopped_since(before).await
     }
 
-    pub(crate) async fn wait_stopped_since(&self, suspensions: u32) -> GuardState {
+    /// Like [`LeaseHandle::wait_stopped`], for work that started when [`LeaseHandle::suspensions`] had this value: a stop in between is
+    /// not missed. Cancel-safe.
+    pub async fn wait_stopped_since(&self, suspensions: u32) -> GuardState {
         self.lease
             .wait_for(|view| match self.state_of(view) {
                 GuardState::Held if view.suspensions == suspensions => None,

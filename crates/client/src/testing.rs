@@ -17,7 +17,7 @@
 //! # }).unwrap();
 //! ```
 
-pub use crate::in_memory::FAKE_SUSPEND_FILE;
+pub use crate::in_memory::{BrokenProperty, FAKE_SUSPEND_FILE, tick_renewals};
 /// State of a resource, as [`TestServer::show`] returns it.
 pub use leasehold_core::grantor::ResourceView;
 

@@ -39,12 +39,19 @@ const CORE_MAY_USE: [&str; 7] =
 /// The packages that `cargo metadata` lists.
 struct Workspace(Vec<Value>);
 
+/// The Python binding, which is a workspace of its own.
+const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/python");
+
 impl Workspace {
     fn read() -> Self {
+        Self::read_in(env!("CARGO_MANIFEST_DIR"))
+    }
+
+    fn read_in(folder: &str) -> Self {
         let cargo = std::env::var("CARGO").expect("cargo sets CARGO for the tests it runs");
         let output = Command::new(cargo)
             .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .current_dir(folder)
             .output()
             .expect("cargo starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -118,6 +125,42 @@ fn published_crates_use_the_testkit_only_in_tests_and_without_a_version() {
         }
     }
     assert_eq!(workspace.package("leasehold-testkit")["publish"], serde_json::json!([]));
+}
+
+#[test]
+fn the_python_binding_depends_on_the_client_and_is_not_published() {
+    let python = Workspace::read_in(PYTHON);
+    assert_eq!(python.names(), ["leasehold-python"].into());
+    let found = python.dependencies("leasehold-python", None);
+    let ours: BTreeSet<_> = found.into_iter().filter(|name| name.starts_with("leasehold")).collect();
+    assert_eq!(ours, ["leasehold", "leasehold-core"].into());
+    let package = python.package("leasehold-python");
+    assert_eq!(package["publish"], serde_json::json!([]));
+    assert_eq!(package["version"], Workspace::read().package("leasehold")["version"], "versions follow the server's");
+    assert!(!Workspace::read().names().contains("leasehold-python"), "it would add PyO3 to every build");
+}
+
+/// The macros of PyO3 expand to unsafe code, so that the lint cannot forbid it there. Hand-written unsafe code is refused here.
+#[test]
+fn the_python_binding_contains_no_unsafe_code_of_its_own() {
+    let sources = std::fs::read_dir(format!("{PYTHON}/src")).expect("the binding has sources");
+    let mut checked = 0;
+    for path in sources.map(|entry| entry.expect("a folder that opened can be read").path()) {
+        let text = std::fs::read_to_string(&path).expect("sources are text");
+        let tokens: proc_macro2::TokenStream = text.parse().expect("sources are Rust");
+        assert!(!contains_unsafe(tokens), "{} contains unsafe code", path.display());
+        checked += 1;
+    }
+    assert!(checked >= 10, "only {checked} files were checked");
+    assert!(contains_unsafe("fn f() { unsafe { g() } }".parse().expect("a function")));
+}
+
+fn contains_unsafe(tokens: proc_macro2::TokenStream) -> bool {
+    tokens.into_iter().any(|token| match token {
+        proc_macro2::TokenTree::Group(group) => contains_unsafe(group.stream()),
+        proc_macro2::TokenTree::Ident(name) => name == "unsafe",
+        _ => false,
+    })
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::lease_owner::LeaseOwner;
 use super::lease_shared::{LeaseShared, LocalLeaseView, Overlap};
 use super::lease_table::{LeaseEntry, LeaseTable};
 use super::multi_acquire::PendingGrants;
+use super::reply_time::counted_from;
 use super::request_table::{AcquireAttempt, RequestPurpose, UnansweredRequest};
 use super::worker_state::{WorkerState, since};
 use crate::{Code, Error, FencingToken, StampedToken};
@@ -101,7 +102,7 @@ impl WorkerState {
         // ttl does.
         let received = |grant: &Grant| ReceivedGrant {
             token: grant.number,
-            sent,
+            sent: counted_from(sent, now),
             received: now,
             ttl_ms: grant.remaining_ms,
             drain_ms: Some(grant.drain_ms),

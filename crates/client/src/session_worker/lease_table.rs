@@ -14,6 +14,7 @@ use super::jitter::Jitter;
 use super::lease_shared::LeaseShared;
 use super::lease_timers::LeaseTimers;
 use super::multi_acquire::PendingGrants;
+use super::reply_time::remaining_since;
 use super::request_table::LeaseRenewal;
 use crate::{Code, Error};
 
@@ -284,7 +285,7 @@ impl LeaseEntry {
                 }
                 RenewalAnswer::Renewed(ReceivedRenewal {
                     token: current.number,
-                    remaining_ms: current.remaining_ms,
+                    remaining_ms: remaining_since(attempt.sent(), now, current.remaining_ms),
                     draining_ms: current.drain_ms,
                 })
             }

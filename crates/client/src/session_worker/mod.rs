@@ -18,6 +18,7 @@ mod lease_timers;
 mod multi_acquire;
 mod queue_and_cache_calls;
 mod reply_channel;
+mod reply_time;
 mod request_outcome;
 mod request_table;
 mod session_entry;

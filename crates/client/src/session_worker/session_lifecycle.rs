@@ -15,6 +15,7 @@ use leasehold_wire::v1::request::Operation as Message;
 use super::job_result::{Response, send_answer};
 use super::lease_shared::SessionDeadline;
 use super::reply_channel::ReplySender;
+use super::reply_time::{counted_from, remaining_since};
 use super::request_table::RequestPurpose;
 use super::session_entry::ClientSession;
 use super::worker_state::WorkerState;
@@ -53,8 +54,14 @@ impl WorkerState {
         let (ttl_ms, remaining_ms) = opened.ttl_and_remaining_ms();
         self.min_ttl_ms = self.min_ttl_ms.min(ttl_ms);
         let ttl_ms = remaining_ms.min(ttl_ms);
-        let granted =
-            ReceivedGrant { token: Number::FIRST, sent, received: now, ttl_ms, drain_ms: None, rotates: false };
+        let granted = ReceivedGrant {
+            token: Number::FIRST,
+            sent: counted_from(sent, now),
+            received: now,
+            ttl_ms,
+            drain_ms: None,
+            rotates: false,
+        };
         let renewal = Renewal::new(self.settings.timing, granted).map_err(Error::invalid_reply)?;
         let until = renewal.deadline().earliest;
         let resumed = self.session.as_ref().is_some_and(|session| session.id == opened.id());
@@ -131,7 +138,7 @@ impl WorkerState {
         let answer = match reply {
             Ok(Answer::Session(grant)) => RenewalAnswer::Renewed(ReceivedRenewal {
                 token: Number::FIRST,
-                remaining_ms: grant.remaining_ms,
+                remaining_ms: remaining_since(attempt.sent(), now, grant.remaining_ms),
                 draining_ms: None,
             }),
             Err(error) if error.is_session_ended() => RenewalAnswer::Ended(EndReason::Session),

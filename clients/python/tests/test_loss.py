@@ -1,0 +1,202 @@
+"""What happens when a lease is lost, with the server in memory and a clock that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+
+import pytest
+
+import leasehold
+from leasehold import aio
+from leasehold.testing import TestServer
+
+from servers import PATIENCE, wait_until
+
+
+def test_the_local_deadline_comes_before_the_end_of_the_ttl(leasehold_server: TestServer) -> None:
+    client = leasehold_server.client("worker-1")
+    lease = client.lock("jobs/settle", ttl=5, on_lost="ignore").acquire()
+    assert 4.8 < lease.remaining() <= 4.9
+    leasehold_server.partition(client)
+    leasehold_server.advance(4.91)
+    assert (lease.state, lease.lost.is_set(), lease.remaining()) == ("suspended", True, 0.0)
+    assert leasehold_server.holders("jobs/settle"), "the server still considers it held"
+    leasehold_server.heal(client)
+    leasehold_server.advance(2)
+    loss = lease.loss
+    assert isinstance(loss, leasehold.LeaseLostError)
+    assert lease.lost.is_set(), "work that had to stop stays stopped"
+
+
+def test_a_renewed_lease_stays_held(leasehold_server: TestServer) -> None:
+    lease = leasehold_server.client("worker-1").lock("jobs/settle", ttl=5).acquire()
+    leasehold_server.advance(60)
+    assert (lease.state, lease.lost.is_set(), lease.loss) == ("held", False, None)
+    lease.raise_if_lost()
+
+
+def test_a_revocation_is_a_loss_with_its_reason(leasehold_server: TestServer) -> None:
+    lease = leasehold_server.client("worker-1").lock("jobs/settle", on_lost="ignore").acquire()
+    leasehold_server.revoke("jobs/settle")
+    wait_until(lambda: lease.state == "lost", "the lease is lost")
+    with pytest.raises(leasehold.LeaseLostError) as lost:
+        lease.raise_if_lost()
+    assert (lost.value.state, lost.value.reason, lost.value.may_acquire_again) == ("revoked", "operator", False)
+
+
+def test_a_lost_lease_stops_the_thread_of_its_block(leasehold_server: TestServer) -> None:
+    client = leasehold_server.client("worker-1")
+    entered, outcome = threading.Event(), []
+
+    def work() -> None:
+        try:
+            with client.lock("jobs/settle"):
+                entered.set()
+                deadline = time.monotonic() + PATIENCE
+                while time.monotonic() < deadline:
+                    time.sleep(0.001)
+                outcome.append("finished")
+        except leasehold.LeaseLostError as error:
+            outcome.append(error.state or "")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert entered.wait(PATIENCE)
+    leasehold_server.revoke("jobs/settle")
+    thread.join()
+    assert outcome == ["revoked"]
+
+
+def test_a_lost_lease_stops_a_wait_inside_of_its_block(leasehold_server: TestServer) -> None:
+    client, other = leasehold_server.client("worker-1"), leasehold_server.client("worker-2")
+    blocker = other.lock("other").acquire()
+    entered, outcome = threading.Event(), []
+
+    def work() -> None:
+        try:
+            with client.lock("jobs/settle"):
+                entered.set()
+                client.lock("other", wait=600).acquire()
+        except leasehold.LeaseLostError as error:
+            outcome.append(error.state)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert entered.wait(PATIENCE)
+    leasehold_server.revoke("jobs/settle")
+    thread.join()
+    assert outcome == ["revoked"]
+    blocker.release()
+
+
+def test_no_interruption_reaches_code_after_the_block(leasehold_server: TestServer) -> None:
+    client, lost = leasehold_server.client("worker-1"), 0
+
+    def revoke(resource: str) -> None:
+        with contextlib.suppress(leasehold.NotFoundError):
+            leasehold_server.revoke(resource)
+
+    for round in range(60):
+        revoking = threading.Thread(target=revoke, args=(f"jobs/{round}",))
+        try:
+            # The revocation arrives before, while and after the block is left.
+            with client.lock(f"jobs/{round}") as lease:
+                revoking.start()
+                lease.lost.wait((round % 6) * 0.002)
+        except leasehold.LeaseLostError:
+            lost += 1
+        revoking.join()
+        leasehold_server.settle()
+        sum(range(1000))
+    assert lost > 0, "no revocation arrived inside of a block"
+
+
+def test_a_lost_lease_cancels_the_task_of_its_block(leasehold_server: TestServer) -> None:
+    async def main() -> None:
+        client = leasehold_server.aio_client("worker-1")
+        with pytest.raises(leasehold.LeaseLostError) as lost:
+            async with client.lock("jobs/settle"):
+                await asyncio.to_thread(leasehold_server.revoke, "jobs/settle")
+                await asyncio.sleep(PATIENCE)
+        assert lost.value.state == "revoked"
+        # The task itself is not canceled: the block was.
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_a_cancellation_by_others_stays_one(leasehold_server: TestServer) -> None:
+    async def main() -> None:
+        client = leasehold_server.aio_client("worker-1")
+        entered = asyncio.Event()
+
+        async def work() -> None:
+            async with client.lock("jobs/settle"):
+                entered.set()
+                await asyncio.sleep(PATIENCE)
+
+        task = asyncio.create_task(work())
+        await entered.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await client.lock("jobs/settle").try_acquire() is not None
+
+    asyncio.run(main())
+
+
+def test_a_callable_is_called_with_the_lost_lease(leasehold_server: TestServer) -> None:
+    client, lost = leasehold_server.client("worker-1"), []
+    called = threading.Event()
+
+    def on_lost(lease: leasehold.Lease) -> None:
+        lost.append(lease)
+        called.set()
+
+    lease = client.lock("jobs/settle", on_lost=on_lost).acquire()
+    leasehold_server.revoke("jobs/settle")
+    assert called.wait(PATIENCE)
+    assert lost == [lease]
+    called.clear()
+    client.lock("other", on_lost=on_lost).acquire().release()
+    leasehold_server.settle()
+    assert not called.wait(0.05), "a release is not a loss"
+
+
+def test_a_coroutine_is_called_with_the_lost_lease(leasehold_server: TestServer) -> None:
+    async def main() -> None:
+        client = leasehold_server.aio_client("worker-1")
+        called: asyncio.Future[aio.Lease] = asyncio.get_running_loop().create_future()
+
+        async def on_lost(lease: aio.Lease) -> None:
+            called.set_result(lease)
+
+        lease = await client.lock("jobs/settle", on_lost=on_lost).acquire()
+        await asyncio.to_thread(leasehold_server.revoke, "jobs/settle")
+        assert await asyncio.wait_for(called, PATIENCE) is lease
+
+    asyncio.run(main())
+
+
+def test_a_handoff_drains_before_the_successor_starts(leasehold_server: TestServer) -> None:
+    first, second = leasehold_server.client("first"), leasehold_server.client("second")
+    lease = first.lock("jobs/settle").acquire()
+    granted: list[leasehold.Lease] = []
+    waiter = threading.Thread(target=lambda: granted.append(second.lock("jobs/settle", wait=60).acquire()))
+    waiter.start()
+    wait_until(lambda: _waits(first), "the successor waits")
+    lease.handoff(mode="gap")
+    assert lease.wait_draining(PATIENCE)
+    assert 0 < (lease.draining() or 0) <= 30
+    assert lease.state == "held" and not granted
+    lease.finish_drain()
+    waiter.join()
+    granted[0].wait_claimable()
+    assert granted[0].token_number > lease.token_number
+
+
+def _waits(client: leasehold.Client) -> bool:
+    return bool(client.show("jobs/settle").get("waiters"))

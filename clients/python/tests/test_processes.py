@@ -1,0 +1,168 @@
+"""Properties that need whole processes: a kept interpreter lock, a stopped process, a fork, and the exit at the deadline."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import leasehold
+from leasehold import Client
+
+from servers import PATIENCE, Server, run_program, stop, wait_until
+
+#: A C call that keeps the interpreter lock: no thread of Python runs meanwhile.
+KEEP_THE_LOCK = "import ctypes; ctypes.PyDLL(None).usleep(3_000_000)"
+
+
+def test_a_kept_interpreter_lock_loses_no_lease(server: Server) -> None:
+    source = f"""
+import leasehold, sys
+client = leasehold.Client(sys.argv[1], holder="gil", session_ttl=1)
+with client.lock("processes/gil", on_lost="ignore") as lease:
+    print(lease.token_number)
+    {KEEP_THE_LOCK}
+    print(lease.state, lease.lost.is_set())
+"""
+    program = run_program(source, server.address)
+    assert program.stdout is not None
+    number = program.stdout.readline().strip()
+    with Client(server.address, holder="observer") as client:
+        while program.poll() is None and (line := _leases(client, "processes/gil")):
+            assert line == [number], "another holder was granted the lease"
+            time.sleep(0.05)
+    output, errors = program.communicate(timeout=PATIENCE)
+    assert output == "held False\n", errors
+
+
+def _leases(client: Client, resource: str) -> list[str]:
+    try:
+        return [lease["token_number"] for lease in client.show(resource)["leases"]]
+    except leasehold.NotFoundError:
+        return []
+
+
+def test_a_stopped_process_exits_at_its_deadline_without_the_interpreter(server: Server) -> None:
+    source = """
+import ctypes, leasehold, sys
+client = leasehold.Client(sys.argv[1], holder="exit", session_ttl=1)
+with client.lock("processes/exit", on_lost="exit") as lease:
+    print("held")
+    ctypes.PyDLL(None).sleep(600)
+"""
+    program = run_program(source, server.address)
+    assert program.stdout is not None and program.stdout.readline() == "held\n"
+    program.send_signal(signal.SIGSTOP)
+    with Client(server.address, holder="successor") as client, client.lock("processes/exit", wait=PATIENCE):
+        # Its lease has ended. The interpreter is inside of a C call that keeps its lock for ten minutes.
+        program.send_signal(signal.SIGCONT)
+        assert program.wait(PATIENCE) == 3
+
+
+def test_a_released_lease_does_not_end_the_process(server: Server) -> None:
+    source = """
+import leasehold, sys, time
+client = leasehold.Client(sys.argv[1], holder="exit", session_ttl=1)
+with client.lock("processes/no-exit", on_lost="exit"):
+    pass
+client.close()
+time.sleep(1.5)
+print("alive")
+"""
+    program = run_program(source, server.address)
+    output, errors = program.communicate(timeout=PATIENCE)
+    assert (output, program.returncode) == ("alive\n", 0), errors
+
+
+def test_a_fork_marks_leases_lost_and_the_child_acquires_its_own(server: Server) -> None:
+    source = """
+import leasehold, os, sys
+client = leasehold.Client(sys.argv[1], holder="fork", session_ttl=5)
+with client.lock("processes/fork", on_lost="ignore") as lease:
+    child = os.fork()
+    if child == 0:
+        try:
+            print(lease.state, lease.lost.is_set(), lease.remaining(), lease.loss.reason)
+            try:
+                lease.token
+            except leasehold.LeaseLostError as error:
+                print(error.reason)
+            print(client.lock("processes/fork").try_acquire())
+            with client.lock("processes/child") as own:
+                print(own.state)
+            lease.release()
+            del lease
+        finally:
+            sys.stdout.flush()
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    lease.check()
+    print(lease.state)
+"""
+    program = run_program(source, server.address)
+    output, errors = program.communicate(timeout=PATIENCE)
+    assert output.splitlines() == ["lost True 0.0 fork", "fork", "None", "held", "held"], errors
+
+
+def test_an_interrupt_ends_a_wait_and_withdraws_it(server: Server) -> None:
+    source = """
+import leasehold, sys
+client = leasehold.Client(sys.argv[1], holder="interrupted")
+print("waits")
+try:
+    client.lock("processes/interrupt", wait=600).acquire()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    with Client(server.address, holder="a") as client, client.lock("processes/interrupt"):
+        program = run_program(source, server.address)
+        wait_until(lambda: bool(client.show("processes/interrupt").get("waiters")), "the program waits")
+        program.send_signal(signal.SIGINT)
+        output, errors = program.communicate(timeout=PATIENCE)
+        assert output.splitlines() == ["waits", "interrupted"], errors
+        wait_until(lambda: not client.show("processes/interrupt").get("waiters"), "the wait is withdrawn")
+
+
+def test_the_exit_of_the_interpreter_releases_leases(server: Server) -> None:
+    source = """
+import leasehold, sys
+lease = leasehold.Client(sys.argv[1], holder="exiting", session_ttl=600).lock("processes/atexit").acquire()
+"""
+    program = run_program(source, server.address)
+    assert program.wait(PATIENCE) == 0
+    with Client(server.address, holder="next") as client, client.lock("processes/atexit"):
+        pass
+
+
+def test_a_server_that_is_gone_suspends_the_lease_at_its_deadline(own_server: Server) -> None:
+    client = Client(own_server.address, holder="a", session_ttl=1)
+    lease = client.lock("x", on_lost="ignore").acquire()
+    stop(own_server.process)
+    assert lease.lost.wait(PATIENCE)
+    assert lease.state == "suspended"
+    started = time.monotonic()
+    client.close(timeout=1)
+    assert time.monotonic() - started < 10
+
+
+def test_a_stopped_worker_finds_out_that_it_lost_its_lease(server: Server) -> None:
+    source = """
+import leasehold, sys
+client = leasehold.Client(sys.argv[1], holder="stopped", session_ttl=1)
+try:
+    with client.lock("processes/stopped") as lease:
+        print("held")
+        sys.stdin.readline()
+        lease.raise_if_lost()
+        print("not stopped")
+except leasehold.LeaseLostError as error:
+    print(error.code)
+"""
+    program = run_program(source, server.address)
+    assert program.stdout is not None and program.stdin is not None
+    assert program.stdout.readline() == "held\n"
+    os.kill(program.pid, signal.SIGSTOP)
+    with Client(server.address, holder="successor") as client, client.lock("processes/stopped", wait=PATIENCE):
+        os.kill(program.pid, signal.SIGCONT)
+        output, errors = program.communicate("\n", timeout=PATIENCE)
+    assert output == "LEASE_LOST\n", errors
