@@ -74,9 +74,9 @@ type Message struct {
 	Attempt int
 	Body    []byte
 
-	queue    *Queue
-	receipt  string
-	token    string
+	queue   *Queue
+	receipt string
+	token   string
 	// deadline is local, in nanoseconds.
 	deadline atomic.Int64
 }

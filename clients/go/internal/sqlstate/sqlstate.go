@@ -4,6 +4,7 @@ package sqlstate
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -71,14 +72,17 @@ func Convert(err error) error {
 	return converted
 }
 
-// Detailer is an error that knows the detail which the database sent with it.
-type Detailer interface{ FenceDetail() string }
-
-// detail returns the values of the error: from the driver, if an adapter provides them, or from the text.
+// detail returns the values that the database sent with the error. The errors of pgx and lib/pq have them in a field Detail, which no interface
+// offers; another driver may have them in its text.
 func detail(err error) string {
-	var known Detailer
-	if errors.As(err, &known) {
-		return known.FenceDetail()
+	for at := err; at != nil; at = errors.Unwrap(at) {
+		value := reflect.Indirect(reflect.ValueOf(at))
+		if value.Kind() != reflect.Struct {
+			continue
+		}
+		if field := value.FieldByName("Detail"); field.IsValid() && field.Kind() == reflect.String {
+			return field.String()
+		}
 	}
 	return err.Error()
 }
