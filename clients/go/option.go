@@ -173,7 +173,8 @@ func parseAddress(text string) (address, error) {
 	}
 	host, port := rest[:colon], rest[colon+1:]
 	if inner, ok := strings.CutPrefix(host, "["); ok {
-		if ip, err := netip.ParseAddr(strings.TrimSuffix(inner, "]")); err != nil || !ip.Is6() {
+		inner, closed := strings.CutSuffix(inner, "]")
+		if ip, err := netip.ParseAddr(inner); !closed || err != nil || !ip.Is6() {
 			return bad("has an invalid IPv6 address")
 		}
 	} else if strings.ContainsAny(host, ":@ ") {
