@@ -13,6 +13,8 @@ type Requirement struct {
 	Resource string
 	// Shared acquires a shared (read) lease.
 	Shared bool
+	// Slot acquires one of the numbered slots of the resource's capacity.
+	Slot bool
 	// Units reserves units instead of the resource itself.
 	Units uint32
 }
@@ -63,6 +65,7 @@ type acquireBody struct {
 type requirementBody struct {
 	Resource string `json:"resource"`
 	Shared   bool   `json:"shared,omitempty"`
+	Slot     bool   `json:"slot,omitempty"`
 	Units    uint32 `json:"units,omitempty"`
 }
 
@@ -331,16 +334,13 @@ func (p *pendingAcquire) hold(ctx context.Context, grants []grantBody, sent, rec
 		}
 		p.client.pool.sawToken(lease.token, lease.resource, lease.number)
 	}
-	for i, lease := range leases {
+	for _, lease := range leases {
 		lease.mu.Lock()
 		// After a wait the deadline is close or past, because it counts from before the wait.
 		needsRenewal := received-sent > lease.belief.span()/4
 		due, deadline := lease.due, lease.belief.deadline()
 		lease.mu.Unlock()
 		p.session.scheduled(due, deadline)
-		if grants[i].DrainMS == nil {
-			p.client.readDrainPeriod(ctx, lease)
-		}
 		if needsRenewal {
 			if err := lease.Check(ctx); err != nil {
 				releaseAll(leases)
@@ -357,15 +357,11 @@ func (p *pendingAcquire) newLease(grant *grantBody, sent, received time.Duration
 	if p.options.ttl > 0 {
 		ttl = p.options.ttl
 	}
-	drain := defaultDrain
-	if grant.DrainMS != nil {
-		drain = millis(*grant.DrainMS)
-	}
 	number, _ := strconv.ParseUint(grant.TokenNumber, 10, 64)
 	lease := &Lease{
 		client: p.client, session: p.session, resource: grant.Resource, id: grant.Lease, holder: grant.Holder, slot: grant.Slot,
-		actor: p.actor, values: p.values, token: grant.Token, number: number, secret: grant.Secret, stamped: grant.Stamped,
-		belief: newBelief(ttl, drain, leaseReply{sent: sent, received: received, remaining: millis(grant.RemainingMS)}),
+		actor: p.actor, rotates: grant.Rotates, values: p.values, token: grant.Token, number: number, secret: grant.Secret, stamped: grant.Stamped,
+		belief: newBelief(ttl, millis(grant.DrainMS), leaseReply{sent: sent, received: received, remaining: millis(grant.RemainingMS)}),
 		lost:   make(chan struct{}), draining: make(chan struct{}), claimable: make(chan struct{}),
 	}
 	lease.working = lease.belief.holds(received) && received < p.session.deadlineAt()
@@ -377,30 +373,4 @@ func (p *pendingAcquire) newLease(grant *grantBody, sent, received time.Duration
 		close(lease.claimable)
 	}
 	return lease
-}
-
-// defaultDrain is the drain period of a resource without a charter.
-const defaultDrain = 30 * time.Second
-
-// readDrainPeriod asks for the drain period of the resource, which a grant of this server does not contain. It is read after the grant: if the
-// charter changed in between, the server does not shorten a lease of the old one.
-func (c *Client) readDrainPeriod(ctx context.Context, lease *Lease) {
-	var charters []struct {
-		Charter struct {
-			Handoff *struct {
-				DrainMS int64 `json:"drain_ms"`
-			} `json:"handoff"`
-		} `json:"charter"`
-	}
-	err := c.query(ctx, "/v1/charters", map[string][]string{"resource": {lease.resource}}, &charters)
-	if err != nil || len(charters) == 0 || charters[0].Charter.Handoff == nil {
-		return
-	}
-	lease.mu.Lock()
-	lease.belief.drain = millis(charters[0].Charter.Handoff.DrainMS)
-	lease.observe(c.clock.Now())
-	lease.due = min(lease.due, lease.belief.sent+lease.belief.span()/3)
-	due, deadline := lease.due, lease.belief.deadline()
-	lease.mu.Unlock()
-	lease.session.scheduled(due, deadline)
 }

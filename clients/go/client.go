@@ -2,12 +2,9 @@ package leasehold
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"sort"
-	"strings"
 	"sync"
 	"time"
 )
@@ -231,34 +228,11 @@ func (c *Client) endOrphans(s *session) {
 	for _, l := range leases {
 		ids = append(ids, l.id)
 	}
-	sort.Slice(ids, func(i, j int) bool { return lessID(ids[i], ids[j]) })
 	ctx, cancel := context.WithTimeout(s.ctx, c.config.requestTimeout)
 	defer cancel()
 	// A lease that was granted during this call is spared: the server keeps those whose acquire it may still be asked about.
 	_ = c.pool.once(ctx, &request{
 		method: http.MethodPost, path: "/v1/sessions/" + s.id + ":reconcile", body: map[string]any{"leases": ids}, header: s.header(),
-		attempt: renewalTimeout(s.ttl), renewal: true,
+		attempt: c.renewalTimeout(s.ttl), renewal: true,
 	}, nil)
-}
-
-// lessID orders ids like 17.0 as the server does: by slot, then by reuse count.
-func lessID(a, b string) bool {
-	slotA, reuseA, _ := strings.Cut(a, ".")
-	slotB, reuseB, _ := strings.Cut(b, ".")
-	if slotA != slotB {
-		return lessDigits(slotA, slotB)
-	}
-	return lessDigits(reuseA, reuseB)
-}
-
-func lessDigits(a, b string) bool {
-	if len(a) != len(b) {
-		return len(a) < len(b)
-	}
-	return a < b
-}
-
-// isContextError reports whether err is the end of ctx.
-func isContextError(ctx context.Context, err error) bool {
-	return ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
 }

@@ -182,9 +182,9 @@ func TestCancelingAtAnyMomentReleasesALateGrant(t *testing.T) {
 
 func TestALeaseIsKeptWhileTheProgramIsBusy(t *testing.T) {
 	server := servertest.Start(t)
-	client := newClient(t, server.Addr, leasehold.WithSessionTTL(time.Second))
+	client := newClient(t, server.Addr, leasehold.WithSessionTTL(3*time.Second))
 	lease := acquire(t, client, "x")
-	number := lease.TokenNumber()
+	number, ctx := lease.TokenNumber(), lease.Context()
 	// All threads of the program compute for three ttls.
 	var stop atomic.Bool
 	var group sync.WaitGroup
@@ -197,8 +197,8 @@ func TestALeaseIsKeptWhileTheProgramIsBusy(t *testing.T) {
 			}
 		}()
 	}
-	time.Sleep(3 * time.Second)
-	state, cause := lease.State(), context.Cause(lease.Context())
+	time.Sleep(9 * time.Second)
+	state, cause := lease.State(), context.Cause(ctx)
 	stop.Store(true)
 	group.Wait()
 	if state != leasehold.Held || cause != nil || lease.TokenNumber() != number {
@@ -300,14 +300,18 @@ func TestALeaseSurvivesARestartOfTheServer(t *testing.T) {
 }
 
 func TestTheEndOfTheSessionEndsItsLeases(t *testing.T) {
-	server := servertest.Start(t, "--journal", "memory")
-	client := newClient(t, server.Addr, leasehold.WithSessionTTL(time.Second))
+	server := servertest.Start(t)
+	proxy := servertest.StartProxy(t, server.Addr)
+	client, other := newClient(t, proxy.Addr, leasehold.WithSessionTTL(time.Second)), newClient(t, server.Addr, leasehold.WithHolder("w-2"))
 	lease := acquire(t, client, "x")
-	server.Kill()
-	server.Restart()
+	proxy.SetDown(true)
+	if next := acquire(t, other, "x", leasehold.WithWait(time.Minute)); lease.State() == leasehold.Held || next.Release() != nil {
+		t.Fatal("two holders at once")
+	}
+	proxy.SetDown(false)
 	within(t, "the lease is lost", lease.Lost())
 	var lost *leasehold.Error
-	if !errors.As(lease.Err(), &lost) {
+	if !errors.As(lease.Err(), &lost) || lost.State != leasehold.LostExpired || lost.Reason != "session" {
 		t.Fatal(lease.Err())
 	}
 	if !errors.As(context.Cause(lease.Context()), &lost) {

@@ -43,6 +43,8 @@ type Lease struct {
 	holder   string
 	slot     *uint32
 	actor    int
+	// rotates: each renewal raises the token.
+	rotates bool
 
 	// values carries the values of the context of the acquire, without its cancellation.
 	values context.Context
@@ -55,11 +57,13 @@ type Lease struct {
 	belief  belief
 	// due is when to renew next; lastAttempt limits how often.
 	due, lastAttempt time.Duration
-	working          bool
-	ctx              context.Context
-	cancel           context.CancelCauseFunc
-	lost             chan struct{}
-	draining         chan struct{}
+	// unanswered is the key of a renewal that may have raised the token; a retry repeats it.
+	unanswered string
+	working    bool
+	ctx        context.Context
+	cancel     context.CancelCauseFunc
+	lost       chan struct{}
+	draining   chan struct{}
 	// claimFrom is when a successor may claim; claimable is closed at the latest then.
 	overlaps  bool
 	claimFrom time.Duration
@@ -85,7 +89,8 @@ type grantBody struct {
 	Slot        *uint32           `json:"slot"`
 	RemainingMS int64             `json:"remaining_ms"`
 	OverlapsMS  *int64            `json:"overlaps_ms"`
-	DrainMS     *int64            `json:"drain_ms"`
+	DrainMS     int64             `json:"drain_ms"`
+	Rotates     bool              `json:"rotates"`
 }
 
 // currentBody is the reply to a renewal.
@@ -274,6 +279,7 @@ func (l *Lease) lose(loss *Error) {
 func (l *Lease) apply(reply *currentBody, sent, received time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.unanswered = ""
 	number, _ := strconv.ParseUint(reply.TokenNumber, 10, 64)
 	if number > l.number && reply.Token != "" && !l.belief.isDraining {
 		// The charter raises tokens on renewal.
@@ -323,6 +329,16 @@ func (l *Lease) attempted(now time.Duration) {
 	} else {
 		l.due = now + max(gap, l.belief.span()/9)
 	}
+}
+
+// renewalKey returns the idempotency key of the next renewal: that of the last one, until it is answered.
+func (l *Lease) renewalKey() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unanswered == "" {
+		l.unanswered = l.session.nextKey()
+	}
+	return l.unanswered
 }
 
 // askNow schedules a renewal without delay.

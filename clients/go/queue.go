@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
-	"strconv"
 	"sync/atomic"
 	"time"
 )
@@ -77,6 +76,7 @@ type Message struct {
 	queue   *Queue
 	receipt string
 	token   string
+	secret  string
 	// deadline is local, in nanoseconds.
 	deadline atomic.Int64
 }
@@ -88,6 +88,7 @@ type deliveryBody struct {
 	Body        string `json:"body_base64"`
 	RemainingMS int64  `json:"remaining_ms"`
 	Token       string `json:"token"`
+	Secret      string `json:"secret"`
 }
 
 // Receive waits up to wait for messages, and returns at most limit of them; none if the wait ended.
@@ -99,7 +100,7 @@ func (q *Queue) Receive(ctx context.Context, limit int, wait time.Duration) ([]*
 	if err != nil {
 		return nil, err
 	}
-	body := map[string]any{"holder": "", "session": open.id, "visibility": durationText(q.visibility), "limit": limit}
+	body := map[string]any{"holder": q.client.config.holder, "session": open.id, "visibility": durationText(q.visibility), "limit": limit}
 	if wait > 0 {
 		body["wait"] = durationText(wait)
 	}
@@ -108,7 +109,7 @@ func (q *Queue) Receive(ctx context.Context, limit int, wait time.Duration) ([]*
 	}
 	sent := q.client.clock.Now()
 	header := open.header()
-	key := open.id + ":" + strconv.FormatUint(open.sequence.Add(1), 10)
+	key := open.nextKey()
 	header.Set("Idempotency-Key", key)
 	sendCtx, cancel := context.WithTimeout(ctx, wait+q.client.config.requestTimeout)
 	defer cancel()
@@ -131,6 +132,7 @@ func (q *Queue) Receive(ctx context.Context, limit int, wait time.Duration) ([]*
 		}
 		message := &Message{
 			ID: delivery.Item, Attempt: delivery.Attempt, Body: content, queue: q, receipt: delivery.Receipt, token: delivery.Token,
+			secret: delivery.Secret,
 		}
 		message.deadline.Store(int64(sent + shrink(millis(delivery.RemainingMS))))
 		messages = append(messages, message)
@@ -152,7 +154,15 @@ func (m *Message) call(ctx context.Context, verb string, extra map[string]string
 	for key, value := range extra {
 		body[key] = value
 	}
-	return m.queue.client.keyed(ctx, m.queue.path(verb), body, nil)
+	open, err := m.queue.client.currentSession(ctx)
+	if err != nil {
+		return err
+	}
+	header := open.header()
+	if m.secret != "" {
+		header.Set("Lease-Secret", m.secret)
+	}
+	return open.keyed(ctx, &request{method: http.MethodPost, path: m.queue.path(verb), body: body, header: header}, nil)
 }
 
 // Ack removes the message: its work is done.

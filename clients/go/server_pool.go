@@ -108,7 +108,7 @@ func newServerPool(c *config) (*serverPool, error) {
 		if p.bearerFile != "" && !s.tls && !s.isLocal() {
 			return nil, configError("bearer_file", "a bearer token is not sent to "+s.text+" without TLS; use https:// or set the CA")
 		}
-		s.requests, s.renewals = newHTTPClient(s, tlsConfig), newHTTPClient(s, tlsConfig)
+		s.requests, s.renewals = newHTTPClient(s, tlsConfig, false), newHTTPClient(s, tlsConfig, true)
 		p.servers = append(p.servers, s)
 	}
 	return p, nil
@@ -140,7 +140,7 @@ func newTLSConfig(c *config) (*tls.Config, error) {
 	return config, nil
 }
 
-func newHTTPClient(s *server, tlsConfig *tls.Config) *http.Client {
+func newHTTPClient(s *server, tlsConfig *tls.Config, renewals bool) *http.Client {
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
 	transport := &http.Transport{
 		DialContext:         dialer.DialContext,
@@ -155,6 +155,10 @@ func newHTTPClient(s *server, tlsConfig *tls.Config) *http.Client {
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", s.socket)
 		}
+	}
+	if renewals {
+		// The server closes a connection that is idle for too long.
+		transport.IdleConnTimeout = 0
 	}
 	refuseRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &http.Client{Transport: transport, CheckRedirect: refuseRedirect}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,8 @@ import (
 const (
 	// pollInterval is how often deadlines are compared with the clock. A timer of the runtime stops during suspend, so it is not enough.
 	pollInterval = 100 * time.Millisecond
+	// maxRenewalTimeout limits the time for one server to answer a renewal.
+	maxRenewalTimeout = 5 * time.Second
 	// batchSize is the limit of leases in one batch renewal.
 	batchSize = 1000
 )
@@ -59,6 +62,8 @@ func openSession(ctx context.Context, client *Client) (*session, error) {
 		method: http.MethodPost, path: "/v1/sessions", attempt: client.attemptTimeout(),
 		body:   map[string]string{"holder": client.config.holder, "ttl": durationText(client.config.sessionTTL)},
 		onSend: func() { sent = client.clock.Now() },
+		// The connection for renewals exists from here on.
+		renewal: true,
 	}
 	if err := client.pool.send(ctx, r, &reply); err != nil {
 		return nil, asClientError(err, "")
@@ -260,13 +265,13 @@ func (s *session) renewSession(now time.Duration) time.Duration {
 	var reply sessionBody
 	err := s.client.pool.once(s.ctx, &request{
 		method: http.MethodPost, path: "/v1/sessions/" + s.id + ":renew", body: map[string]any{"held": held}, header: s.header(),
-		attempt: renewalTimeout(s.ttl), renewal: true, onSend: func() { sent = s.client.clock.Now() },
+		attempt: s.client.renewalTimeout(s.ttl), renewal: true, onSend: func() { sent = s.client.clock.Now() },
 	}, &reply)
 	received := s.client.clock.Now()
 	var problem *Error
 	if err != nil {
 		var failed *sendError
-		if errors.As(err, &problem) && !errors.As(err, &failed) && problem.isSessionEnd() {
+		if errors.As(err, &problem) && !errors.As(err, &failed) && (problem.isSessionEnd() || problem.Code == CodeWrongCluster) {
 			s.end(&Error{Code: CodeLeaseLost, State: LostExpired, Reason: "session", Message: "the session of the client has ended",
 				NextStep: "Stop writing, and acquire again."})
 			return received + s.ttl
@@ -302,8 +307,14 @@ func (s *session) renewSession(now time.Duration) time.Duration {
 	return sent + s.jitter(s.ttl/3)
 }
 
-func renewalTimeout(ttl time.Duration) time.Duration {
-	return max(min(ttl/6, 5*time.Second), 50*time.Millisecond)
+// renewalTimeout is the time for one server to answer a renewal of this ttl: a third of it if there is no other server to ask, because a busy
+// machine needs a while.
+func (c *Client) renewalTimeout(ttl time.Duration) time.Duration {
+	part := ttl / 6
+	if len(c.pool.servers) == 1 {
+		part = ttl / 3
+	}
+	return min(max(part, min(ttl/3, 500*time.Millisecond)), maxRenewalTimeout)
 }
 
 func (s *session) header() http.Header {
@@ -331,6 +342,21 @@ func (s *session) renewDue() {
 		l.mu.Unlock()
 		lower(&s.nextDue, int64(next))
 	}
+	// A renewal that raises the token is sent by itself, under a key: its reply has the text of the new token.
+	var rotating []*Lease
+	due = slices.DeleteFunc(due, func(l *Lease) bool {
+		if l.rotates {
+			rotating = append(rotating, l)
+		}
+		return l.rotates
+	})
+	for _, l := range rotating {
+		s.renewBatch([]*Lease{l}, now)
+		l.mu.Lock()
+		next := l.due
+		l.mu.Unlock()
+		lower(&s.nextDue, int64(next))
+	}
 	for len(due) > 0 {
 		batch := due[:min(len(due), batchSize)]
 		due = due[len(batch):]
@@ -355,12 +381,12 @@ type batchReply struct {
 
 // renewBatch renews leases in one request, or a single one with its own proof.
 func (s *session) renewBatch(leases []*Lease, now time.Duration) {
-	timeout := renewalTimeout(s.ttl)
+	timeout := s.client.renewalTimeout(s.ttl)
 	entries := make([]batchEntry, len(leases))
 	for i, l := range leases {
 		l.attempted(now)
 		l.mu.Lock()
-		timeout = min(timeout, renewalTimeout(l.belief.ttl))
+		timeout = min(timeout, s.client.renewalTimeout(l.belief.ttl))
 		entries[i] = batchEntry{l.id, strconv.FormatUint(l.number, 10)}
 		l.mu.Unlock()
 	}
@@ -370,6 +396,9 @@ func (s *session) renewBatch(leases []*Lease, now time.Duration) {
 	var err error
 	if len(leases) == 1 {
 		r.path, r.body, r.header = namePath("/v1/leases/", leases[0].resource, ":renew"), noFields{}, leases[0].header()
+		if leases[0].rotates {
+			r.header.Set("Idempotency-Key", leases[0].renewalKey())
+		}
 		err = s.client.pool.once(s.ctx, r, &results[0])
 		var problem *Error
 		var failed *sendError
@@ -411,12 +440,15 @@ func (s *session) reconcile(known []*Lease) {
 	s.client.endOrphans(s)
 }
 
+// nextKey returns a fresh idempotency key.
+func (s *session) nextKey() string { return s.id + ":" + strconv.FormatUint(s.sequence.Add(1), 10) }
+
 // keyed sends a change under an idempotency key of the session, until a server has decided.
 func (s *session) keyed(ctx context.Context, r *request, reply any) error {
 	if r.header == nil {
 		r.header = s.header()
 	}
-	key := s.id + ":" + strconv.FormatUint(s.sequence.Add(1), 10)
+	key := s.nextKey()
 	r.header.Set("Idempotency-Key", key)
 	if r.attempt == 0 {
 		r.attempt = s.client.attemptTimeout()
