@@ -1,0 +1,3 @@
+module leasehold
+
+go 1.22
