@@ -36,9 +36,12 @@ export interface AcquireOptions {
 /** One resource of an acquire of several. */
 export interface ResourceRequest {
   resource: string;
+  /** A shared (read) lease. */
   shared?: boolean;
+  /** One of the resource's numbered slots. */
+  slot?: boolean;
+  /** This many units, without a slot. */
   units?: number;
-  slots?: number;
 }
 
 /** Times and limits of an acquire. */

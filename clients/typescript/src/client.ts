@@ -21,7 +21,7 @@ import { SessionHost, type OpenSession } from "./session-host.js";
 const CLOSE_TIMEOUT_MS = 4_000;
 
 /** A grant, with fields of newer servers. */
-type Granted = GrantBody & { drain_ms?: number | null };
+type Granted = GrantBody & { drain_ms?: number | null; rotates?: boolean };
 
 /** Work under a lease. It must stop when the signal is aborted, and presents `lease.token` with every write. */
 export type LeaseWork<T> = (lease: Lease, signal: AbortSignal) => Promise<T> | T;
@@ -242,8 +242,9 @@ export class Client {
     const { host, session } = context;
     this.#requests.observeToken(grant.token, grant.token_number, grant.resource);
     let [sent, remainingMs] = [firstSent, grant.remaining_ms];
+    // The drain period limits the deadline: a handoff can end the lease after it, while a holder without contact does not know.
     const drainMs = grant.drain_ms ?? undefined;
-    const silenceMs = drainMs !== undefined && drainMs < session.ttlMs ? drainMs : undefined;
+    const silenceMs = drainMs !== undefined && drainMs > 0 && drainMs < (terms.ttlMs ?? session.ttlMs) ? drainMs : undefined;
     const received = host.clock.now();
     // A lease that lives by its session has no end of its own, unless the server granted less than the session has.
     const isTimed = terms.ttlMs !== undefined || terms.isLimited || silenceMs !== undefined || remainingMs < session.cell.deadline - received;
@@ -266,6 +267,7 @@ export class Client {
       secret: token.secret,
       spanMs,
       silenceMs,
+      rotates: grant.rotates === true,
       sent,
     } as const;
     return host.keep(session, spec, deadline, (cells, slot) => new Lease(context, { ...grant, ...token }, cells, slot));

@@ -50,6 +50,7 @@ export abstract class Hold extends TypedEvents<HoldEvents> {
   #stop: AbortController | undefined;
   #stopReason: LeaseLostError | LeaseSuspendedError | undefined;
   #drain: AbortController | undefined;
+  readonly #running = new Set<AbortController>();
 
   /** @internal */
   constructor(clock: BootClock, cells: HoldCells) {
@@ -93,6 +94,25 @@ export abstract class Hold extends TypedEvents<HoldEvents> {
       if (this.#stopReason) this.#stop.abort(this.#stopReason);
     }
     return this.#stop.signal;
+  }
+
+  /**
+   * Runs work under the lease, without releasing it. Its signal is aborted at the next suspension or loss; unlike {@link Hold.signal} it
+   * is a new one, so a lease that was resumed can run other work. Rejects with the reason if the lease was not kept.
+   */
+  async run<T>(work: (signal: AbortSignal) => Promise<T> | T): Promise<T> {
+    this.refresh();
+    const stop = new AbortController();
+    if (this.state !== "held") stop.abort(this.state === "lost" ? this.lossError() : new LeaseSuspendedError());
+    this.#running.add(stop);
+    try {
+      const result = await work(stop.signal);
+      this.refresh();
+      stop.signal.throwIfAborted();
+      return result;
+    } finally {
+      this.#running.delete(stop);
+    }
   }
 
   /** Throws if work may not continue now, or was stopped before. */
@@ -173,6 +193,9 @@ export abstract class Hold extends TypedEvents<HoldEvents> {
   /** @internal The server raised the token. */
   replaceToken(_token: string, _tokenNumber: string, _secret: string | undefined): void {}
 
+  /** @internal The predecessor of an overlap handoff is done. */
+  onPredecessorDone(): void {}
+
   /** @internal */
   get hasLoss(): boolean {
     return this.#loss !== undefined;
@@ -225,6 +248,7 @@ export abstract class Hold extends TypedEvents<HoldEvents> {
   }
 
   #stopWork(reason: LeaseLostError | LeaseSuspendedError): void {
+    for (const running of this.#running) running.abort(reason);
     if (this.#stopReason) return;
     this.#stopReason = reason;
     this.#stop?.abort(reason);

@@ -56,7 +56,6 @@ export class Lease extends Hold {
   #release: Exchange | undefined;
   #releasing: Promise<void> | undefined;
   #isPredecessorDone = false;
-  #stopListening: (() => void) | undefined;
 
   /** @internal */
   constructor(context: LeaseContext, grant: GrantBody, cells: HoldCells, cellSlot: number) {
@@ -73,9 +72,6 @@ export class Lease extends Hold {
     this.#secret = grant.secret ?? undefined;
     this.#stamped = grant.stamped_tokens ?? {};
     this.#claimableAt = this.overlapsMs === undefined ? 0 : context.host.clock.now() + stretch(this.overlapsMs);
-    if (this.overlapsMs !== undefined) {
-      this.#stopListening = context.host.onDrained(this.resource, () => (this.#isPredecessorDone = true));
-    }
   }
 
   /** The fencing token. Read it again for every write: a charter may raise it on renewal. */
@@ -166,14 +162,12 @@ export class Lease extends Hold {
       return this.#isPredecessorDone || clock.now() >= this.#claimableAt ? true : undefined;
     };
     if (isClaimable()) return;
-    const wake = (): void => this.emitEvent("changed");
-    const stop = this.#context.host.onDrained(this.resource, wake);
-    const timer = setInterval(wake, 250);
+    // Looks at the clock again and again, because timers do not count a suspend of the machine.
+    const timer = setInterval(() => this.emitEvent("changed"), 250);
     try {
       await this.waitFor(options, isClaimable);
     } finally {
       clearInterval(timer);
-      stop();
     }
   }
 
@@ -212,6 +206,12 @@ export class Lease extends Hold {
     this.#context.requests.observeToken(token, tokenNumber, this.resource);
   }
 
+  /** @internal */
+  override onPredecessorDone(): void {
+    this.#isPredecessorDone = true;
+    this.emitEvent("changed");
+  }
+
   /** Omits the token, which must not reach a log. */
   toJSON(): object {
     return { resource: this.resource, id: this.id, state: this.state };
@@ -219,7 +219,6 @@ export class Lease extends Hold {
 
   #end(state: string, reason: string): void {
     this.lose({ state, reason });
-    this.#stopListening?.();
     this.#context.host.drop(this.#cellSlot);
   }
 

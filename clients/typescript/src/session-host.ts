@@ -58,7 +58,6 @@ export class SessionHost {
   readonly #requests: Requests;
   readonly #holds = new Map<number, Hold>();
   readonly #queueListeners = new Map<string, Set<() => void>>();
-  readonly #drainedListeners = new Map<string, Set<() => void>>();
   #slots: SlotAllocator | undefined;
   #thread: RenewalThread | undefined;
   #opening: Promise<OpenSession> | undefined;
@@ -155,11 +154,6 @@ export class SessionHost {
     return addListener(this.#queueListeners, queue, listener);
   }
 
-  /** Calls a listener when the predecessor of an overlap handoff is done. Returns a function that removes it. */
-  onDrained(resource: string, listener: () => void): () => void {
-    return addListener(this.#drainedListeners, resource, listener);
-  }
-
   /** Ends everything: all leases of the session are released by closing it. */
   async close(timeoutMs: number): Promise<void> {
     if (this.#isClosed) return;
@@ -219,7 +213,7 @@ export class SessionHost {
       case "ready":
         return this.#queueListeners.get(notice.queue)?.forEach((listener) => listener());
       case "drained":
-        return this.#drainedListeners.get(notice.resource)?.forEach((listener) => listener());
+        return this.#holds.get(notice.slot)?.onPredecessorDone();
     }
   }
 

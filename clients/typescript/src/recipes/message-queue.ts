@@ -61,6 +61,7 @@ interface DeliveryBody {
   readonly body?: string | null;
   readonly remaining_ms: number;
   readonly token: string;
+  readonly secret?: string | null;
 }
 
 /** How long `messages` waits in one request. */
@@ -81,6 +82,7 @@ export class Message extends Hold {
   readonly #requests: Requests;
   readonly #session: OpenSession;
   readonly #cellSlot: number;
+  readonly #secret: string | undefined;
 
   /** @internal */
   constructor(host: SessionHost, requests: Requests, session: OpenSession, queue: string, delivery: DeliveryBody, cells: HoldCells, cellSlot: number) {
@@ -95,6 +97,7 @@ export class Message extends Hold {
     this.attempt = delivery.attempt;
     this.body = Buffer.from(delivery.body_base64, "base64");
     this.token = delivery.token;
+    this.#secret = delivery.secret ?? undefined;
   }
 
   /** The body as text. */
@@ -117,18 +120,17 @@ export class Message extends Hold {
     await this.#change("extend", { visibility: durationText(milliseconds(visibility, "visibility")) });
   }
 
-  /** Runs work on the message: acknowledges it afterwards, or returns it if the work fails. */
-  async run<T>(work: (message: this, signal: AbortSignal) => Promise<T> | T): Promise<T> {
+  /** Processes the message: acknowledges it when the work returns, and returns it to the queue if the work fails. */
+  async process<T>(work: (message: this, signal: AbortSignal) => Promise<T> | T): Promise<T> {
     let result: T;
     try {
-      result = await work(this, this.signal);
+      result = await this.run((signal) => work(this, signal));
     } catch (error) {
       // The error of the work is not masked by a failed return; the message is visible again after its visibility.
       const returned = this.nack().catch(() => undefined);
-      if (!this.signal.aborted) await returned;
+      if (this.isHeld) await returned;
       throw error;
     }
-    this.throwIfStopped();
     await this.ack();
     return result;
   }
@@ -146,7 +148,9 @@ export class Message extends Hold {
 
   async #change(verb: string, fields: object): Promise<void> {
     const body = { item: this.item, receipt: this.receipt, ...fields };
-    await this.#requests.send(this.#requests.change(queuePath(this.#queue, verb), body, this.#session.nextKey().headers));
+    const secret: Record<string, string> = this.#secret === undefined ? {} : { "lease-secret": this.#secret };
+    const headers = { ...this.#session.nextKey().headers, ...secret };
+    await this.#requests.send(this.#requests.change(queuePath(this.#queue, verb), body, headers));
   }
 }
 
@@ -182,23 +186,17 @@ export class MessageQueue {
     const visibilityMs = options.visibility === undefined ? this.#visibilityMs : milliseconds(options.visibility, "visibility");
     const session = await this.#host.session(options.signal);
     const body = {
+      holder: this.#holder,
       session: session.id,
       visibility: durationText(visibilityMs),
       limit: options.limit ?? 1,
       wait: waitMs > 0 ? durationText(waitMs) : undefined,
     };
     const sent = this.#host.clock.now();
-    const exchange = this.#requests.change(queuePath(this.name, "receive"), body, session.nextKey().headers);
-    this.#host.requestCounter.start();
-    try {
-      const request = this.#requests.send<{ deliveries: DeliveryBody[] }>(exchange, { waitMs });
-      const accept = (deliveries: DeliveryBody[]): Promise<Message[]> =>
-        Promise.all(deliveries.map((delivery) => this.#accept(session, delivery, sent, visibilityMs)));
-      if (!options.signal) return await accept((await request).deliveries);
-      return await this.#unlessAborted(request, accept, options.signal);
-    } finally {
-      this.#host.requestCounter.end();
-    }
+    // A receive has no key: a message whose reply is lost can be received again after its visibility.
+    const exchange = this.#requests.change(queuePath(this.name, "receive"), body, session.headers);
+    const { deliveries } = await this.#requests.send<{ deliveries: DeliveryBody[] }>(exchange, { waitMs, signal: options.signal });
+    return await Promise.all(deliveries.map((delivery) => this.#accept(session, delivery, sent, visibilityMs)));
   }
 
   /** The messages as they arrive, until the signal is aborted. Acknowledge or return each of them. */
@@ -233,39 +231,19 @@ export class MessageQueue {
     await this.#requests.send(this.#requests.change(queuePath(this.name, verb), { item }, { "idempotency-key": randomUUID() }));
   }
 
-  /** Messages that arrive after an abort are returned to the queue. */
-  async #unlessAborted(request: Promise<{ deliveries: DeliveryBody[] }>, accept: (deliveries: DeliveryBody[]) => Promise<Message[]>, signal: AbortSignal): Promise<Message[]> {
-    const aborted = new Promise<never>((_, reject) => signal.addEventListener("abort", () => reject(signal.reason), { once: true }));
-    aborted.catch(() => undefined);
-    try {
-      return await accept((await Promise.race([request, aborted])).deliveries);
-    } catch (error) {
-      if (signal.aborted) {
-        void request.then(async ({ deliveries }) => {
-          for (const message of await accept(deliveries)) await message.nack();
-        }).catch(() => undefined);
-      }
-      throw error;
-    }
-  }
-
   async #accept(session: OpenSession, delivery: DeliveryBody, firstSent: number, visibilityMs: number): Promise<Message> {
     let [sent, remainingMs] = [firstSent, delivery.remaining_ms];
     if (this.#host.clock.now() - sent > visibilityMs / 3) {
       // After a wait the deadline is close or past, because it counts from before the wait.
       sent = this.#host.clock.now();
       const fields = { item: delivery.item, receipt: delivery.receipt, visibility: durationText(visibilityMs) };
-      await this.#requests.send(this.#requests.change(queuePath(this.name, "extend"), fields, session.nextKey().headers));
-      remainingMs = visibilityMs;
+      const secret: Record<string, string> = delivery.secret ? { "lease-secret": delivery.secret } : {};
+      const extend = this.#requests.change(queuePath(this.name, "extend"), fields, { ...session.nextKey().headers, ...secret });
+      remainingMs = (await this.#requests.send<{ remaining_ms: number }>(extend)).remaining_ms;
     }
     const { item, receipt } = delivery;
-    const spec = { kind: "delivery", queue: this.name, item, receipt, spanMs: visibilityMs, sent } as const;
+    const spec = { kind: "delivery", queue: this.name, item, receipt, secret: delivery.secret ?? undefined, spanMs: visibilityMs, sent } as const;
     const deadline = localDeadline(sent, this.#host.clock.now(), Math.min(remainingMs, visibilityMs));
     return this.#host.keep(session, spec, deadline, (cells, slot) => new Message(this.#host, this.#requests, session, this.name, delivery, cells, slot));
-  }
-
-  /** Name shown as the holder of deliveries. */
-  get holder(): string {
-    return this.#holder;
   }
 }

@@ -37,6 +37,8 @@ export interface LeaseSpec {
   readonly spanMs: number | undefined;
   /** Without word from the server, the holder stops after this time: the drain period, if it is shorter than the ttl. */
   readonly silenceMs: number | undefined;
+  /** Whether each renewal raises the token. Such a renewal is repeated under one idempotency key. */
+  readonly rotates: boolean;
   readonly sent: number;
 }
 
@@ -46,6 +48,7 @@ export interface DeliverySpec {
   readonly queue: string;
   readonly item: string;
   readonly receipt: string;
+  readonly secret: string | undefined;
   readonly spanMs: number;
   readonly sent: number;
 }
@@ -68,7 +71,7 @@ export type Notice =
   | { readonly type: "changed"; readonly slots: readonly number[] | "all" }
   | { readonly type: "lost"; readonly slot: number; readonly state: string; readonly reason: string | undefined }
   | { readonly type: "dropped"; readonly slot: number }
-  | { readonly type: "drained"; readonly resource: string }
+  | { readonly type: "drained"; readonly slot: number }
   | { readonly type: "token"; readonly slot: number; readonly token: string; readonly tokenNumber: string; readonly secret: string | undefined }
   | { readonly type: "session_ended"; readonly session: string }
   | { readonly type: "ready"; readonly queue: string };

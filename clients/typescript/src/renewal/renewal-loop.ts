@@ -4,6 +4,8 @@
 // connections, and its requests have short timeouts. One timer drives it; it also fires twice a second, to notice a suspend of the
 // machine.
 
+import { randomUUID } from "node:crypto";
+
 import { BootClock } from "../boot-clock.js";
 import { LeaseLostError, type LeaseholdError } from "../errors.js";
 import type { Exchange } from "../http-connection.js";
@@ -110,7 +112,7 @@ export class RenewalLoop {
     const free = leases.filter((lease) => !lease.isBeingAsked && !lease.isDropped);
     for (const lease of free) lease.isBeingAsked = true;
     try {
-      const single = free.filter((lease) => free.length === 1 || lease.spec.kind === "delivery");
+      const single = free.filter((lease) => free.length === 1 || lease.spec.kind === "delivery" || lease.spec.rotates);
       const batched = free.filter((lease) => !single.includes(lease));
       const work = single.map((lease) => this.#renewOne(lease));
       for (let start = 0; start < batched.length; start += BATCH) work.push(this.#renewBatch(batched.slice(start, start + BATCH)));
@@ -147,8 +149,9 @@ export class RenewalLoop {
 
   async #renewOne(lease: HeldLease): Promise<void> {
     const span = lease.spec.spanMs ?? this.#session?.ttlMs ?? 30_000;
+    const exchange = this.#renewalOf(lease);
     await this.#untilDecided([lease], span, async () => {
-      const result = await attempt<RenewalReply>(this.pool, this.clock, this.#renewalOf(lease), attemptTimeout(span));
+      const result = await attempt<RenewalReply>(this.pool, this.clock, exchange, attemptTimeout(span));
       if (result.kind === "granted") this.apply(lease, result.body, result.sent, result.received);
       else if (result.kind === "refused") this.refuse(lease, result.error);
       return result.kind === "undecided" ? result.afterMs : undefined;
@@ -190,12 +193,13 @@ export class RenewalLoop {
 
   #renewalOf(lease: HeldLease): Exchange {
     const { spec } = lease;
+    const secret: Record<string, string> = spec.secret === undefined ? {} : { "lease-secret": spec.secret };
     if (spec.kind === "delivery") {
       const body = JSON.stringify({ item: spec.item, receipt: spec.receipt, visibility: `${spec.spanMs}ms` });
-      return { method: "POST", path: queuePath(spec.queue, "extend"), headers: this.sessionHeaders(), body };
+      return { method: "POST", path: queuePath(spec.queue, "extend"), headers: { ...this.sessionHeaders(), ...secret }, body };
     }
-    const secret: Record<string, string> = spec.secret === undefined ? {} : { "lease-secret": spec.secret };
-    const headers = { ...this.sessionHeaders(), ...secret, "lease-token": spec.token };
+    const key: Record<string, string> = spec.rotates ? { "idempotency-key": randomUUID() } : {};
+    const headers = { ...this.sessionHeaders(), ...secret, ...key, "lease-token": spec.token };
     return { method: "POST", path: leasePath(spec.resource, "renew"), headers, body: "{}" };
   }
 

@@ -19,6 +19,12 @@ interface RenewedSession {
   readonly mismatch?: boolean;
 }
 
+/** Number of leases, and the exclusive or of their token numbers. */
+interface HeldDigest {
+  readonly count: number;
+  readonly digest: string;
+}
+
 interface SessionLease {
   readonly lease: string;
   readonly resource: string;
@@ -85,8 +91,9 @@ export class SessionRenewal {
   async #renew(): Promise<void> {
     this.#isRenewing = true;
     try {
+      let isPlain: boolean = false;
       while (!this.#stopped.signal.aborted) {
-        const held = this.#held();
+        const held: HeldDigest | undefined = isPlain ? undefined : this.#held();
         const exchange: Exchange = {
           method: "POST",
           path: sessionPath(this.id, "renew"),
@@ -102,7 +109,10 @@ export class SessionRenewal {
           return;
         }
         if (result.kind === "refused" && isEnd(result.error)) return await this.#end();
-        const after = result.kind === "refused" ? 1000 : result.afterMs;
+        // A server of another version may refuse the digest: then the session is renewed without it, at once.
+        const isDigestRefused: boolean = result.kind === "refused" && held !== undefined;
+        isPlain ||= isDigestRefused;
+        const after = isDigestRefused ? 0 : result.kind === "refused" ? 1000 : result.afterMs;
         await pause(withJitter(Math.max(after, this.#isSuspended ? Math.min(1000, this.ttlMs / 6) : 0)));
       }
     } finally {
@@ -126,7 +136,7 @@ export class SessionRenewal {
   }
 
   /** What this client believes it holds; undefined while a request runs whose grant is not known here. */
-  #held(): { count: number; digest: string } | undefined {
+  #held(): HeldDigest | undefined {
     if (this.#eventsMissing || this.#loop.requests.running > 0) return undefined;
     let [count, digest] = [0, 0n];
     for (const { spec } of this.#loop.leases.values()) {
@@ -228,7 +238,7 @@ export class SessionRenewal {
         for await (const event of readEvents(connection, path, headers, signal, onOpen)) this.#on(event);
       } catch (error) {
         // A server of an earlier version: leases are asked about at every renewal instead.
-        this.#eventsMissing = (error as Partial<LeaseholdError>).status === 404;
+        this.#eventsMissing = [404, 405].includes((error as Partial<LeaseholdError>).status ?? 0);
       }
       this.#hasEvents = false;
       await pause(withJitter(this.#eventsMissing ? 30_000 : 300), signal).catch(() => undefined);
@@ -236,13 +246,13 @@ export class SessionRenewal {
   }
 
   #on(event: StreamEvent): void {
-    const { lease, resource, queue } = event.data;
+    const { lease: id, queue } = event.data;
     if (event.event === "ready" && typeof queue === "string") this.#loop.post({ type: "ready", queue });
-    if (event.event === "drained" && typeof resource === "string") this.#loop.post({ type: "drained", resource });
-    const affected = [...this.#loop.leases.values()].filter(
-      ({ spec }) => spec.kind === "lease" && (spec.lease === lease || (lease === undefined && spec.resource === resource)),
-    );
-    if (event.event !== "granted" && affected.length > 0) void this.#loop.ask(affected);
+    if (id === undefined || event.event === "granted") return;
+    const affected = [...this.#loop.leases.values()].filter(({ spec }) => spec.kind === "lease" && spec.lease === id);
+    // The predecessor of an overlap handoff is done.
+    if (event.event === "drained") for (const { slot } of affected) this.#loop.post({ type: "drained", slot });
+    if (affected.length > 0) void this.#loop.ask(affected);
   }
 }
 
