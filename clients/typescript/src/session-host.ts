@@ -14,8 +14,6 @@ import { startRenewalThread, type RenewalThread } from "./renewal/renewal-thread
 import type { Requests } from "./requests.js";
 import { newSessionPage, RequestCounter, sessionCell, SlotAllocator, type DeadlineCell } from "./shared-memory.js";
 
-declare const __LEASEHOLD_MUTANT__: string;
-
 /** An open session. Its requests are numbered from 1. */
 export class OpenSession {
   readonly id: string;

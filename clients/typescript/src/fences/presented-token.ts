@@ -1,6 +1,5 @@
 // The token that a fence helper presents.
 
-import { isBroken } from "../mutant.js";
 
 /** What a fence needs of a lease: {@link Lease} and {@link Message} have it, and so has any object with a token. */
 export interface TokenSource {
@@ -14,5 +13,5 @@ export interface TokenSource {
 
 /** The token text to present. */
 export function presentedToken(source: TokenSource): string {
-  return isBroken("no_token") ? "" : source.token;
+  return __LEASEHOLD_MUTANT__ === "no_token" ? "" : source.token;
 }

@@ -1,6 +1,5 @@
 // The renewal thread's view of one lease: when to renew it, and until when its holder may act.
 
-import { isBroken } from "../mutant.js";
 import type { DeadlineCell } from "../shared-memory.js";
 import type { HoldSpec } from "./messages.js";
 
@@ -19,7 +18,7 @@ export function stretch(ms: number): number {
 
 /** Local deadline of a time that was granted by the reply to a request. Counts from before the request: only that is proven. */
 export function localDeadline(sent: number, received: number, grantedMs: number): number {
-  return (isBroken("deadline_from_reply") ? received : sent) + shrink(grantedMs);
+  return (__LEASEHOLD_MUTANT__ === "deadline_from_reply" ? received : sent) + shrink(grantedMs);
 }
 
 /** Time of the next renewal: after a third of the span, a little earlier for some, so that clients do not renew together. */

@@ -3,7 +3,6 @@
 import { Worker } from "node:worker_threads";
 
 import { WORKER_SOURCE } from "../generated/worker-source.js";
-import { isBroken } from "../mutant.js";
 import type { Instruction, Notice, RenewalInit } from "./messages.js";
 import { RenewalLoop } from "./renewal-loop.js";
 
@@ -15,7 +14,7 @@ export interface RenewalThread {
 
 /** Starts the thread. It does not keep the process alive. `onFailure` is called if the thread ends by itself. */
 export function startRenewalThread(init: RenewalInit, onNotice: (notice: Notice) => void, onFailure: (error: unknown) => void): RenewalThread {
-  if (isBroken("renewal_on_main_loop")) {
+  if (__LEASEHOLD_MUTANT__ === "renewal_on_main_loop") {
     const loop = new RenewalLoop(init, (notice) => setImmediate(onNotice, notice));
     return { send: (instruction) => loop.handle(instruction), close: async () => loop.handle({ type: "close" }) };
   }
