@@ -75,7 +75,7 @@ export class Client {
   async acquire(resource: string, options: AcquireOptions = {}): Promise<Lease> {
     requireName(resource, "resource");
     const terms = acquireTerms(options);
-    const session = await this.#host.session(options.signal);
+    const session = await this.#host.session(options.signal, terms.timeoutMs);
     const { shared, slots, units } = options;
     const body = { ...acquireFields(session.id, options, terms), shared, slots, units };
     return await this.#acquire<Granted, Lease>(session, leasePath(resource, "acquire"), body, options, terms, (grant) => [grant], ([lease]) => lease as Lease);
@@ -96,7 +96,7 @@ export class Client {
     const requested = resources.map((resource) => (typeof resource === "string" ? { resource } : resource));
     for (const { resource } of requested) requireName(resource, "resources");
     const terms = acquireTerms(options);
-    const session = await this.#host.session(options.signal);
+    const session = await this.#host.session(options.signal, terms.timeoutMs);
     const body = { ...acquireFields(session.id, options, terms), resources: requested };
     return await this.#acquire<{ grants: Granted[] }, Lease[]>(session, "/v1/leases:acquire_all", body, options, terms, ({ grants }) => grants, (leases) => {
       const byName = new Map(leases.map((lease) => [lease.resource, lease]));

@@ -10,8 +10,9 @@ import { stretch } from "./renewal/held-lease.js";
 import type { RequestLimits, Requests } from "./requests.js";
 import type { OpenSession, SessionHost } from "./session-host.js";
 
-/** Time for the reply to a release. After that the lease ends by its ttl. */
+/** Longest and shortest time for the reply to a release. Once the local deadline has passed, the lease ends by itself. */
 const RELEASE_TIMEOUT_MS = 5_000;
+const MIN_RELEASE_TIMEOUT_MS = 500;
 
 /** Options of a handoff. */
 export interface HandoffOptions {
@@ -55,6 +56,7 @@ export class Lease extends Hold {
   #stamped: Readonly<Record<string, string>>;
   #release: Exchange | undefined;
   #releasing: Promise<void> | undefined;
+  #releaseTimeoutMs = RELEASE_TIMEOUT_MS;
   #isPredecessorDone = false;
 
   /** @internal */
@@ -104,11 +106,12 @@ export class Lease extends Hold {
   async #releaseNow(): Promise<void> {
     if (this.#release === undefined) {
       if (this.hasLoss) return;
+      this.#releaseTimeoutMs = Math.max(MIN_RELEASE_TIMEOUT_MS, Math.min(RELEASE_TIMEOUT_MS, this.remaining()));
       this.#release = this.#change("release", {});
       this.#end("released", "released");
     }
     try {
-      await this.#context.requests.send(this.#release, { timeoutMs: RELEASE_TIMEOUT_MS });
+      await this.#context.requests.send(this.#release, { timeoutMs: this.#releaseTimeoutMs });
     } catch (error) {
       if (!(error instanceof LeaseLostError) && (error as LeaseholdError).code !== "NOT_FOUND") throw error;
     }

@@ -80,21 +80,21 @@ export class SessionHost {
   }
 
   /** The session; opens one if there is none. */
-  async session(signal?: AbortSignal): Promise<OpenSession> {
+  async session(signal?: AbortSignal, timeoutMs?: number): Promise<OpenSession> {
     this.#requests.requireOpen();
     signal?.throwIfAborted();
     if (this.#session) return this.#session;
-    this.#opening ??= this.#open().finally(() => (this.#opening = undefined));
+    this.#opening ??= this.#open(timeoutMs).finally(() => (this.#opening = undefined));
     return await abortable(this.#opening, signal);
   }
 
-  async #open(): Promise<OpenSession> {
+  async #open(timeoutMs: number | undefined): Promise<OpenSession> {
     const sent = this.clock.now();
     // Without a key: a session whose reply is lost carries nothing, and expires.
     const exchange = this.#requests.change("/v1/sessions", { holder: this.#config.holder, ttl: durationText(this.#config.sessionTtlMs) }, {});
     let body: SessionBody;
     try {
-      body = await this.#requests.send<SessionBody>(exchange);
+      body = await this.#requests.send<SessionBody>(exchange, { timeoutMs });
     } catch (error) {
       if ((error as { code?: string }).code !== "INDETERMINATE") throw error;
       const { message } = error as Error;
