@@ -203,9 +203,9 @@ public final class AcquireOptions {
         return ttl != null;
     }
 
-    /** Which part of a resource is acquired. */
-    Map<String, Object> access(String resource) {
-        return Body.map("resource", resource, "shared", shared ? true : null, "slots", slots, "units", units);
+    /** Which part of a single resource is acquired. */
+    Map<String, Object> access() {
+        return Body.map("shared", shared ? true : null, "slots", slots, "units", units);
     }
 
     /** The options that apply to all resources of one request. */

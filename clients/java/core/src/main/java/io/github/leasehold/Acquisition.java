@@ -17,9 +17,9 @@ final class Acquisition {
     private static final long WITHDRAW_MILLIS = 1_000;
 
     private final LeaseholdClient client;
-    private final List<String> resources;
+    private final String resource;
+    private final List<ResourceAccess> several;
     private final AcquireOptions options;
-    private final boolean several;
     private Session session;
     private int actor;
     private long sequence;
@@ -27,11 +27,19 @@ final class Acquisition {
     private String body;
     private long sent;
 
-    Acquisition(LeaseholdClient client, List<String> resources, AcquireOptions options, boolean several) {
+    private Acquisition(LeaseholdClient client, String resource, List<ResourceAccess> several, AcquireOptions options) {
         this.client = client;
-        this.resources = resources;
-        this.options = options;
+        this.resource = resource;
         this.several = several;
+        this.options = options;
+    }
+
+    static Acquisition ofOne(LeaseholdClient client, String resource, AcquireOptions options) {
+        return new Acquisition(client, resource, null, options);
+    }
+
+    static Acquisition ofSeveral(LeaseholdClient client, List<ResourceAccess> resources, AcquireOptions options) {
+        return new Acquisition(client, null, resources, options);
     }
 
     List<Lease> run(Cancellation cancellation) {
@@ -76,13 +84,12 @@ final class Acquisition {
         sequence = session.nextSequence();
         String holder = options.holder != null ? options.holder : ActorNames.name(actor, session.holder);
         Map<String, Object> fields = options.body(holder, session.id);
-        if (several) {
-            fields.put("resources", resources.stream().map(options::access).toList());
+        if (several != null) {
+            fields.put("resources", several.stream().map(ResourceAccess::body).toList());
             path = "/v1/leases:acquire_all";
         } else {
-            fields.putAll(options.access(resources.get(0)));
-            fields.remove("resource");
-            path = "/v1/leases/" + Body.path(resources.get(0)) + ":acquire";
+            fields.putAll(options.access());
+            path = "/v1/leases/" + Body.path(resource) + ":acquire";
         }
         body = Json.write(fields);
         sent = client.clock().nanos();
@@ -104,20 +111,20 @@ final class Acquisition {
     private List<Lease> send(long timeoutMillis, Cancellation cancellation) {
         Servers.Reply reply = client.servers().send(request(), timeoutMillis, attemptMillis(), cancellation);
         long received = client.clock().nanos();
-        List<Map<String, Object>> grants = several ? Json.objects(reply.body(), "grants") : List.of(reply.body());
-        if (grants.size() != resources.size()) {
-            throw Body.invalidReply(grants.size() + " grants for " + resources.size() + " resources", null);
+        List<Map<String, Object>> grants = several != null ? Json.objects(reply.body(), "grants") : List.of(reply.body());
+        if (several != null && grants.size() != several.size()) {
+            throw Body.invalidReply(grants.size() + " grants for " + several.size() + " resources", null);
         }
         // A repeated request may have been granted by its first attempt, so only the time before that one is proven.
         long counted = client.settings().countFrom(sent, received);
         List<Lease> leases = new ArrayList<>();
         for (Map<String, Object> grant : grants) {
-            String resource = Body.require(grant, "resource");
+            String granted = Body.require(grant, "resource");
             if (!Json.text(grant, "state").orElse("held").equals("held") || grant.get("reason") instanceof String) {
                 Loss ended = new Loss(Json.text(grant, "state").orElse("expired"), Json.text(grant, "reason").orElse("unknown"));
-                throw ended.toException(resource);
+                throw ended.toException(granted);
             }
-            long drain = client.drainPeriods().millis(resource, cancellation);
+            long drain = client.drainPeriods().millis(granted, cancellation);
             if (!leases.isEmpty()) {
                 session.actors.share(actor);
             }
@@ -141,7 +148,7 @@ final class Acquisition {
             try {
                 List<Lease> leases = LeaseholdClient.awaitOrCancel(
                         client.submit(cancellation -> send(timeout.toMillis(), cancellation), granted -> granted.forEach(Lease::releaseAsync)));
-                return several ? leases : leases.get(0);
+                return several != null ? leases : leases.get(0);
             } catch (OutcomeUnknownException again) {
                 throw resolvable(again);
             }

@@ -17,10 +17,13 @@ final class Body {
         return Json.write(map(keysAndValues));
     }
 
+    /** A map from keys and values. Null values are left out. */
     static Map<String, Object> map(Object... keysAndValues) {
         Map<String, Object> map = new LinkedHashMap<>();
         for (int i = 0; i < keysAndValues.length; i += 2) {
-            map.put((String) keysAndValues[i], keysAndValues[i + 1]);
+            if (keysAndValues[i + 1] != null) {
+                map.put((String) keysAndValues[i], keysAndValues[i + 1]);
+            }
         }
         return map;
     }

@@ -410,9 +410,10 @@ public final class Lease implements AutoCloseable {
      * Deletes a key of the small state.
      *
      * @param key the key
+     * @return the revision after the change
      */
-    public void delete(String key) {
-        putState(Body.object("key", key));
+    public long delete(String key) {
+        return putState(Body.object("key", key));
     }
 
     /**

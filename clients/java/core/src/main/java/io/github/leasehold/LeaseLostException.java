@@ -36,6 +36,6 @@ public final class LeaseLostException extends LeaseholdException {
      * @return state and reason
      */
     public Loss loss() {
-        return new Loss(state().orElse("unknown"), reason().orElse("unknown"));
+        return new Loss(state().orElse("not_current"), reason().orElse("unknown"));
     }
 }

@@ -137,35 +137,34 @@ public final class LeaseholdClient implements AutoCloseable {
      */
     public CompletableFuture<Lease> acquireAsync(String resource, AcquireOptions options) {
         Body.name("resource", resource);
-        return submit(cancellation -> new Acquisition(this, List.of(resource), options, false).run(cancellation).get(0), Lease::releaseAsync);
+        return submit(cancellation -> Acquisition.ofOne(this, resource, options).run(cancellation).get(0), Lease::releaseAsync);
     }
 
     /**
      * Acquires several leases in one step: all or none.
      *
-     * @param resources names of the resources
-     * @param options options of all of them
-     * @return the leases in the order of the names
+     * @param resources the resources and how each is acquired
+     * @param options options of all of them; their own access is ignored
+     * @return the leases in the order of the resources
      * @throws InterruptedException if the thread is interrupted; the wait is then withdrawn
      */
-    public List<Lease> acquireAll(List<String> resources, AcquireOptions options) throws InterruptedException {
+    public List<Lease> acquireAll(List<ResourceAccess> resources, AcquireOptions options) throws InterruptedException {
         return awaitOrCancel(acquireAllAsync(resources, options));
     }
 
     /**
      * Acquires several leases in one step: all or none.
      *
-     * @param resources names of the resources
-     * @param options options of all of them
-     * @return completes with the leases in the order of the names
+     * @param resources the resources and how each is acquired
+     * @param options options of all of them; their own access is ignored
+     * @return completes with the leases in the order of the resources
      */
-    public CompletableFuture<List<Lease>> acquireAllAsync(List<String> resources, AcquireOptions options) {
-        resources.forEach(resource -> Body.name("resources", resource));
+    public CompletableFuture<List<Lease>> acquireAllAsync(List<ResourceAccess> resources, AcquireOptions options) {
         if (resources.isEmpty()) {
             throw new InvalidRequestException(Problem.invalid("resources", "empty; name at least one resource"));
         }
         return submit(
-                cancellation -> new Acquisition(this, List.copyOf(resources), options, true).run(cancellation),
+                cancellation -> Acquisition.ofSeveral(this, List.copyOf(resources), options).run(cancellation),
                 leases -> leases.forEach(Lease::releaseAsync));
     }
 

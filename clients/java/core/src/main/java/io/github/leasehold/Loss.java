@@ -3,8 +3,8 @@ package io.github.leasehold;
 /**
  * How and why a lease ended.
  *
- * @param state {@code expired}, {@code released} or {@code revoked}; {@code unknown} if the end is no longer known. A newer server may send
- *     other words
+ * @param state {@code expired}, {@code released} or {@code revoked}; {@code not_current} if another holder has the lease, or its end is no
+ *     longer known. A newer server may send other words
  * @param reason the reason, such as {@code ttl}, {@code session}, {@code operator} or {@code handed_off}
  */
 public record Loss(String state, String reason) {

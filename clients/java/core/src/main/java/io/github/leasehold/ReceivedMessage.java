@@ -41,6 +41,15 @@ public final class ReceivedMessage implements AutoCloseable {
     }
 
     /**
+     * Receipt of this delivery: the number of its token.
+     *
+     * @return the number as text
+     */
+    public String receipt() {
+        return receipt;
+    }
+
+    /**
      * Body of the message.
      *
      * @return the bytes
@@ -131,7 +140,7 @@ public final class ReceivedMessage implements AutoCloseable {
 
     private String reference(String field, String value) {
         Map<String, Object> fields = Body.map("item", item, "receipt", receipt);
-        if (field != null) {
+        if (value != null) {
             fields.put(field, value);
         }
         return Json.write(fields);

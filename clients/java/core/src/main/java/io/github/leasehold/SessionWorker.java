@@ -210,7 +210,7 @@ final class SessionWorker {
         switch (code) {
             case "" -> lease.renewed(sent, result);
             case "LEASE_LOST" -> lease.lose(new Loss(Json.text(result, "state").orElse("expired"), Json.text(result, "reason").orElse("unknown")));
-            case "NOT_CURRENT" -> lease.lose(new Loss("unknown", Json.text(result, "reason").orElse("unknown")));
+            case "NOT_CURRENT" -> lease.lose(new Loss("not_current", Json.text(result, "reason").orElse("unknown")));
             default -> { }
         }
     }

@@ -28,7 +28,7 @@ public final class Json {
         throw new JsonException("not a JSON object", 0);
     }
 
-    /** Writes a value. Maps keep their order; null values of maps are left out. */
+    /** Writes a value. Maps keep their order. */
     public static String write(Object value) {
         return JsonWriter.write(value);
     }

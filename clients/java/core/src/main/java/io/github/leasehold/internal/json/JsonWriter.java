@@ -37,9 +37,6 @@ final class JsonWriter {
         out.append('{');
         boolean empty = true;
         for (Map.Entry<?, ?> entry : map.entrySet()) {
-            if (entry.getValue() == null) {
-                continue;
-            }
             if (!empty) {
                 out.append(',');
             }
