@@ -120,7 +120,7 @@ public final class RedisFence {
      * @throws io.github.leasehold.StaleTokenException if a later holder has claimed; the command was not executed
      */
     public void write(RedisFunctionCommands<String, String> redis, List<String> keys, String... command) {
-        this.<Object>write(redis, ScriptOutputType.OBJECT, keys, command);
+        this.<Object>write(redis, ScriptOutputType.MULTI, keys, command);
     }
 
     /**

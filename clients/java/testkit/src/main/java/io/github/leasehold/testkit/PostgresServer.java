@@ -13,7 +13,7 @@ import java.util.stream.Stream;
 /** A real PostgreSQL server with the fence installed, run by a user other than root, because PostgreSQL refuses root. */
 public final class PostgresServer implements AutoCloseable {
     /** Database superuser without a password. */
-    public static final String USER = "leasehold";
+    public static final String USER = "postgres";
 
     private final Path directory;
     private final TestProcess process;
