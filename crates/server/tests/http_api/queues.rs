@@ -48,7 +48,7 @@ async fn a_message_is_received_once_and_done_when_it_is_acknowledged() {
     assert_eq!((&again["item"], &again["attempt"]), (&json!(bytes), &json!(2)));
     assert_ne!(again["receipt"], second["receipt"]);
     let (code, _) = client.refused("POST /v1/queues/mail/out:ack", "", receipt(second)).await;
-    assert_eq!(code, "NOT_CURRENT", "the earlier receipt is over");
+    assert_eq!(code, "STALE_TOKEN", "the earlier receipt is over");
     client.server.stop().await;
 }
 

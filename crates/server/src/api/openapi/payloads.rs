@@ -12,9 +12,10 @@ use super::operation::{LIMIT, MIN_POSITION, NAME, OperationSpec};
 use super::{Document, NUMBER, TOKEN};
 
 /// Problems of every command.
-const COMMAND: [Code; 9] = [
+const COMMAND: [Code; 10] = [
     Code::NotFound,
     Code::NotCurrent,
+    Code::StaleToken,
     Code::Conflict,
     Code::RequestTooOld,
     Code::LeaseLost,

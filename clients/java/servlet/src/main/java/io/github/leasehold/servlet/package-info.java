@@ -1,0 +1,2 @@
+/** Fence for servlets: {@link io.github.leasehold.servlet.FenceFilter}. */
+package io.github.leasehold.servlet;

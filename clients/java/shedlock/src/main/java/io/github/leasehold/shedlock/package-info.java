@@ -1,0 +1,2 @@
+/** ShedLock over Leasehold: {@link io.github.leasehold.shedlock.LeaseholdLockProvider}. */
+package io.github.leasehold.shedlock;

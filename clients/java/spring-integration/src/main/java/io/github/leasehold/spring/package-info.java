@@ -1,0 +1,2 @@
+/** Spring Integration over Leasehold: {@link io.github.leasehold.spring.LeaseholdLockRegistry}. */
+package io.github.leasehold.spring;
