@@ -12,14 +12,15 @@ mod access_subject;
 
 use super::Grantor;
 use super::table::actors::SessionEntry;
-use crate::access::Action;
-use crate::command::{Command, LeaseRef, LeaseSelector, Renew, Request};
+use crate::access::{Action, Caller};
+use crate::command::{Command, LeaseRef, LeaseSelector, Proof, Renew, Request};
 use crate::ids::{LeaseId, SessionId};
 use crate::mutants::{self, Mutant};
 use crate::refusal::Refusal;
+use crate::secret::SecretDigest;
 use access_check::AccessCheck;
 pub(super) use access_subject::action;
-use access_subject::subject;
+use access_subject::{AccessSubject, subject};
 
 /// A request that the access rules refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
