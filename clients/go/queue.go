@@ -144,6 +144,9 @@ func (q *Queue) Receive(ctx context.Context, limit int, wait time.Duration) ([]*
 // and the message's id.
 func (m *Message) Token() string { return m.token }
 
+// Receipt returns the number of the delivery's token.
+func (m *Message) Receipt() string { return m.receipt }
+
 // Remaining returns how long this worker has the message, by the local clock.
 func (m *Message) Remaining() time.Duration {
 	return max(0, time.Duration(m.deadline.Load())-m.queue.client.clock.Now())
