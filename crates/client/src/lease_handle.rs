@@ -213,11 +213,13 @@ impl LeaseHandle {
         self.put_if(key, Some(bytes), None).await
     }
 
-    /// Like [`LeaseHandle::put`], only if the key has the expected revision. `None` as bytes deletes the key.
+    /// Like [`LeaseHandle::put`], only if the key has the expected revision. `None` as bytes deletes the key, and returns 0: a key
+    /// that does not exist has no revision.
     pub async fn put_if(&self, key: &str, bytes: Option<&[u8]>, expect: Option<u64>) -> Result<u64, RequestError<u64>> {
         let put = LeaseCall::Put { key: key.to_owned(), bytes: bytes.map(Into::into), expect };
         self.call(put, |response| match response {
             Response::Answer(Answer::Stored { revision }) => Ok(revision),
+            Response::Answer(Answer::Done) => Ok(0),
             _ => Err(Error::invalid_reply("an answer other than to a write")),
         })
         .await

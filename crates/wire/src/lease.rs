@@ -6,7 +6,7 @@ use leasehold_core::command::{
     Acquire, AcquireAll, AcquireOptions, CurrentLease, Grant, Handoff, LeaseRef, LeaseSelector, Renew, Revoke,
 };
 use leasehold_core::ids::SessionId;
-use leasehold_core::lease::{Access, EndReason, LeaseState};
+use leasehold_core::lease::{Access, EndReason, LeaseState, Validity};
 use leasehold_core::name::resource_hash;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::{Number, Token, TokenError};
@@ -290,7 +290,8 @@ pub fn decode_grant(from: &v1::Grant) -> Result<Grant, Refusal> {
         scope: decode_scope(from.scope, from.slot)?,
         ttl_ms: from.ttl_ms,
         remaining_ms: from.remaining_ms,
-        validity: required_enum::<v1::Validity, _>(from.validity, "validity")?,
+        // What a newer server calls its validity changes nothing for a holder: it counts as the weakest.
+        validity: optional_enum::<v1::Validity, _>(from.validity, "validity").ok().flatten().unwrap_or(Validity::Session),
         drain_ms: from.drain_ms,
         overlaps_ms: from.overlaps_ms,
         depth: from.depth,

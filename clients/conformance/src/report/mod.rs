@@ -1,0 +1,7 @@
+//! Results as JSON files, and the page with the matrix of clients and scenarios.
+
+mod client_results;
+mod matrix;
+
+pub use client_results::{ClientResults, save_red};
+pub use matrix::write_page;
