@@ -110,7 +110,10 @@ func (q *Queue) Receive(ctx context.Context, limit int, wait time.Duration) ([]*
 	sent := q.client.clock.Now()
 	header := open.header()
 	key := open.nextKey()
-	header.Set("Idempotency-Key", key)
+	if wait == 0 {
+		// A long poll has no key: a message whose reply is lost returns after its visibility.
+		header.Set("Idempotency-Key", key)
+	}
 	sendCtx, cancel := context.WithTimeout(ctx, wait+q.client.config.requestTimeout)
 	defer cancel()
 	err = q.client.pool.send(sendCtx, &request{

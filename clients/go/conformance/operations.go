@@ -375,7 +375,7 @@ func put(d *driver, ctx context.Context, r *request) (any, error) {
 	}
 	var revision uint64
 	if r.Value == nil {
-		revision, err = lease.Delete(ctx, r.Key, options...)
+		err = lease.Delete(ctx, r.Key, options...)
 	} else {
 		revision, err = lease.Put(ctx, r.Key, []byte(*r.Value), options...)
 	}
