@@ -62,6 +62,16 @@ func (c *Client) report(event ClientEvent) {
 // Holder returns the name that others see as the holder.
 func (c *Client) Holder() string { return c.config.holder }
 
+// SessionID returns the id of the client's session, as queries show it; empty before the first acquire.
+func (c *Client) SessionID() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.session == nil || c.session.hasEnded() {
+		return ""
+	}
+	return c.session.id
+}
+
 // attemptTimeout is the time for one server to answer a request that does not wait.
 func (c *Client) attemptTimeout() time.Duration {
 	if len(c.pool.servers) == 1 {

@@ -483,7 +483,7 @@ func TestAHandoffDrainsThePredecessor(t *testing.T) {
 		old := acquire(t, a, "x/"+string(mode))
 		next := make(chan *leasehold.Lease, 1)
 		go func() {
-			lease, err := b.Acquire(context.Background(), "x/"+string(mode), leasehold.WithWait(time.Minute))
+			lease, err := b.Acquire(context.Background(), "x/"+string(mode), leasehold.WithWait(time.Minute), leasehold.WithActor("heir"))
 			if err != nil {
 				t.Error(err)
 			}
@@ -493,7 +493,7 @@ func TestAHandoffDrainsThePredecessor(t *testing.T) {
 			info, err := a.Show(context.Background(), "x/"+string(mode))
 			return err == nil && info.Waiters == 1
 		})
-		if err := old.Handoff(context.Background(), leasehold.WithMode(mode), leasehold.ToHolder("w-2")); err != nil {
+		if err := old.Handoff(context.Background(), leasehold.WithMode(mode), leasehold.ToHolder("heir")); err != nil {
 			t.Fatal(err)
 		}
 		within(t, "draining", old.Draining())

@@ -38,3 +38,6 @@
 // A reply can be lost after the server acted. Requests carry an idempotency key, and are sent again under it until [WithTimeout] ends;
 // then the error is an [*UnknownOutcomeError], and its Resolve continues.
 package leasehold
+
+// Version of this client. It is that of the server with which it is released; it works with every server of the same major version.
+const Version = "0.1.0"

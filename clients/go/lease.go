@@ -501,6 +501,17 @@ func (l *Lease) WaitClaimable(ctx context.Context) error {
 	}
 }
 
+// Overlaps returns how long the predecessor of an overlap handoff may still drain; false if there is none.
+func (l *Lease) Overlaps() (time.Duration, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.client.clock.Now()
+	if !l.overlaps || now >= l.claimFrom {
+		return 0, false
+	}
+	return l.claimFrom - now, true
+}
+
 // endLocally stops renewals and work of a lease that ended at the server's side as the program wanted.
 func (l *Lease) endLocally() {
 	l.mu.Lock()

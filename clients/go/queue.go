@@ -110,7 +110,10 @@ func (q *Queue) Receive(ctx context.Context, limit int, wait time.Duration) ([]*
 	sent := q.client.clock.Now()
 	header := open.header()
 	key := open.nextKey()
-	header.Set("Idempotency-Key", key)
+	if wait == 0 {
+		// A long poll has no key: a message whose reply is lost returns after its visibility.
+		header.Set("Idempotency-Key", key)
+	}
 	sendCtx, cancel := context.WithTimeout(ctx, wait+q.client.config.requestTimeout)
 	defer cancel()
 	err = q.client.pool.send(sendCtx, &request{
@@ -143,6 +146,9 @@ func (q *Queue) Receive(ctx context.Context, limit int, wait time.Duration) ([]*
 // Token returns the fencing token of the delivery, for a fence at the target of the effect. Each message is guarded by the queue's name, a slash
 // and the message's id.
 func (m *Message) Token() string { return m.token }
+
+// Receipt returns the number of the delivery's token.
+func (m *Message) Receipt() string { return m.receipt }
 
 // Remaining returns how long this worker has the message, by the local clock.
 func (m *Message) Remaining() time.Duration {

@@ -38,8 +38,9 @@ func (l *Lease) Put(ctx context.Context, key string, value []byte, options ...Pu
 }
 
 // Delete removes a key of the small state, only if the lease is current.
-func (l *Lease) Delete(ctx context.Context, key string, options ...PutOption) (uint64, error) {
-	return l.put(ctx, putBody{Key: key}, options)
+func (l *Lease) Delete(ctx context.Context, key string, options ...PutOption) error {
+	_, err := l.put(ctx, putBody{Key: key}, options)
+	return err
 }
 
 func (l *Lease) put(ctx context.Context, body putBody, options []PutOption) (uint64, error) {
@@ -51,6 +52,9 @@ func (l *Lease) put(ctx context.Context, body putBody, options []PutOption) (uin
 	}
 	if err := l.call(ctx, "put", body, &reply); err != nil {
 		return 0, err
+	}
+	if body.Value == nil {
+		return 0, nil
 	}
 	revision, err := strconv.ParseUint(reply.Revision, 10, 64)
 	if err != nil {

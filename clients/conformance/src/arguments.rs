@@ -44,6 +44,14 @@ pub struct Args {
     #[arg(long)]
     no_build: bool,
 
+    /// Path of the `leasehold` binary [default: next to this binary]
+    #[arg(long, value_name = "FILE")]
+    leasehold: Option<PathBuf>,
+
+    /// Root of the repository whose drivers run [default: that of this program]
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+
     /// Print every line that a driver reads and writes
     #[arg(long)]
     log: bool,
@@ -60,8 +68,8 @@ pub struct Args {
 impl Args {
     /// Runs the selection. False if something failed.
     pub fn run(&self) -> io::Result<bool> {
-        let root = repository_root()?;
-        let own = root.join("clients/conformance");
+        let own = Path::new(env!("CARGO_MANIFEST_DIR")).to_owned();
+        let root = self.root.clone().unwrap_or_else(|| own.join("../..")).canonicalize()?;
         let scenarios = scenario::read_all(&own.join("scenarios"))?;
         if self.list {
             scenarios.iter().for_each(|scenario| println!("{}: {}", scenario.name, scenario.title));
@@ -75,7 +83,7 @@ impl Args {
         if !self.no_build {
             build_binaries(&root)?;
         }
-        let shared = SharedServers::new(&target.join("leasehold"));
+        let shared = SharedServers::new(&self.leasehold.clone().unwrap_or_else(|| target.join("leasehold")));
         let mut all_passed = true;
         for driver in selected {
             if !self.no_build {
@@ -144,16 +152,11 @@ impl Args {
     }
 }
 
-/// The root of the repository: the folder of this crate is two levels below it.
-fn repository_root() -> io::Result<PathBuf> {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()
-}
-
-/// Builds the server, which no dependency of this crate contains, and the driver of the Rust client. One command for both: their common
-/// dependencies are then built once.
+/// Builds the server, which no dependency of this crate contains, and the driver of the Rust client. With the features of the
+/// whole workspace, as the tests have built them: then no dependency is built again.
 fn build_binaries(root: &Path) -> io::Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let packages = ["build", "--quiet", "-p", "leasehold-cli", "-p", "leasehold-conformance"];
-    let status = Command::new(cargo).args(packages).current_dir(root).status()?;
+    let binaries = ["build", "--quiet", "--workspace", "--bin", "leasehold", "--bin", "rust-driver"];
+    let status = Command::new(cargo).args(binaries).current_dir(root).status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other("the server cannot be built")) }
 }

@@ -1,0 +1,14 @@
+//go:build !leasehold_mutants
+
+package main
+
+import (
+	"context"
+	"errors"
+)
+
+func breakProperty(*driver, context.Context, *request) (any, error) {
+	return nil, errors.New("built without the tag leasehold_mutants")
+}
+
+func occupyMainLoop() func() { return func() {} }
