@@ -22,6 +22,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             ".leasehold.v1.Grant",
             ".leasehold.v1.CurrentLease",
             ".leasehold.v1.StampedToken",
+            ".leasehold.v1.Delivery",
+            ".leasehold.v1.ReadLease",
+            ".leasehold.v1.WriteIntent",
+            ".leasehold.v1.FillTask",
         ])
         .compile_fds(files)?;
     Ok(())

@@ -33,7 +33,7 @@ impl Client {
         let mut all: Vec<StoredValue> = Vec::new();
         loop {
             let after = all.last().map(|value| value.key.clone()).unwrap_or_default();
-            let request = v1::StateRequest { resource: resource.into(), after, limit: PAGE, min_position: 0 };
+            let request = v1::StateRequest { resource: resource.into(), after, limit: PAGE, ..Default::default() };
             let page = self.state_page(request).await?.entries;
             if page.is_empty() {
                 return Ok(all);

@@ -191,6 +191,7 @@ fn standby_api(
         denials: Arc::default(),
         sealer: config.sealer.clone(),
         keys: keys.clone(),
+        queue_waits: Arc::default(),
         standby: Some(state.clone()),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::access::{NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_OWNER};
 use leasehold_core::command::{
-    Answer, Command, Input, LeaseRef, LeaseSelector, Proof, ProvenTokens, Renew, Reply, Request,
+    Answer, Command, Input, LeaseRef, LeaseSelector, ProvenTokens, Renew, Reply, Request, SessionEvent,
 };
 use leasehold_core::grantor::{ActAlone, Denial, Grantor, Output, RollbackEvidence, hide_names};
 use leasehold_core::ids::SessionId;
@@ -24,6 +24,7 @@ use crate::journal::file::SEGMENT_BYTES;
 use crate::journal::{AppendOutcome, BATCH_BYTES, DiskSpace, Journal, JournalError, WriterStatus};
 use crate::metrics::{DenialReason, Metrics};
 use crate::pending_replies::PendingReplies;
+use crate::queue_waits::QueueWaits;
 use crate::request::{
     Outgoing, QueuedRequest, RaisedToken, RenewalBatch, ReplyTo, ReplyTokens, RequestPayload, SeenToken, StampTargets,
 };
@@ -39,6 +40,7 @@ pub struct Driver<J> {
     queue: Arc<RequestQueue>,
     pending: PendingReplies,
     watchers: Arc<Watchers>,
+    queue_waits: Arc<QueueWaits>,
     metrics: Arc<Metrics>,
     snapshots: Arc<SnapshotHandle>,
     access: Arc<AccessControl>,
@@ -78,6 +80,7 @@ impl<J: Journal> Driver<J> {
             queue: api.queue.clone(),
             pending: PendingReplies::new(api.queue.clone()),
             watchers: api.watchers.clone(),
+            queue_waits: api.queue_waits.clone(),
             metrics: api.metrics.clone(),
             snapshots: api.snapshots.clone(),
             access: api.access.clone(),
@@ -206,7 +209,7 @@ impl<J: Journal> Driver<J> {
     fn step_renewals(&mut self, now: Now, renewals: RenewalBatch) {
         let before = self.grantor.rollback_evidence();
         let (caller, origin) = (self.rules.caller(&renewals.identity), renewals.identity.origin());
-        let proof = Proof::of_stream(renewals.session);
+        let proof = renewals.proof;
         let tag = self.pending.register_renewals(&renewals);
         for (lease, number) in renewals.leases {
             // Zero is not a token number; the first number is never current either, so the reply is the same.
@@ -425,6 +428,9 @@ impl<J: Journal> Driver<J> {
         self.watchers.publish(&self.output.notices, &self.grantor, position, clock::now().wall);
         for notice in self.output.notices.drain(..) {
             if let Some(session) = notice.session {
+                if let SessionEvent::Ready { queue } = &notice.event {
+                    self.queue_waits.ready(session, queue);
+                }
                 self.pending.notify(session, notice.event);
             }
         }
@@ -480,7 +486,11 @@ impl<J> Drop for Driver<J> {
                 outbox.send(Outgoing::Close(Box::new(self.close_reason.clone())));
             }
         }
+        for renewals in queued.renewals.into_iter().chain(drained.renewals) {
+            renewals.to.send(Outgoing::Close(Box::new(self.close_reason.clone())));
+        }
         self.pending.close_all(&self.close_reason);
+        self.queue_waits.wake_all();
     }
 }
 

@@ -27,6 +27,7 @@ mod log_windows;
 pub mod metrics;
 pub mod pending_replies;
 pub mod principal;
+pub mod queue_waits;
 pub mod random;
 pub mod recovery;
 pub mod replicated_state;

@@ -250,6 +250,7 @@ pub(crate) async fn lead<J: Journal + 'static>(
         denials,
         sealer,
         keys,
+        queue_waits: Arc::default(),
         standby: None,
     };
     let stopped = spawn_driver(Driver::new(grantor, journal, &api));

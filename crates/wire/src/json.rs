@@ -4,18 +4,26 @@
 //! repeated field or a value of the wrong type is refused, and the error names the field.
 
 mod audit;
+mod bytes;
+mod cache;
 mod charter;
 mod cluster;
 mod coverage;
 mod event;
 mod keys;
+mod lease_batch;
+mod lease_command;
 mod problem;
 mod proposal;
+mod queue;
 mod request;
 mod response;
+mod session;
+mod state;
 mod view;
 
 pub use audit::{AuditEntryBody, AuditHeadBody, AuditPageBody, AuditVerificationBody, DenialBody, DenialsBody};
+pub use cache::{AbortBody, CacheActorBody, CacheBody, FillBody, GetOrFillBody, IntentBody, ReadLeaseBody};
 pub use charter::{
     AtExpiryBody, CharterBody, CharterEntryBody, HandoffTermsBody, PreemptionBody, RenewalBody, SetCharterBody,
     StartsFromBody, TargetBody,
@@ -27,13 +35,28 @@ pub use coverage::{
 };
 pub use event::EventBody;
 pub use keys::{PublicSealKeyBody, SealKeySetBody};
+pub use lease_batch::{
+    AcquireAllBody, GrantsBody, LeaseNumberBody, RenewLeasesBody, RenewedLeaseBody, RenewedLeasesBody,
+    ResourceAccessBody,
+};
+pub use lease_command::{
+    CollectBelowBody, CollectBody, PinBody, ProgressBody, PutBody, ResizeBody, RevisionBody, TokenBody, VetoBody,
+};
 pub use problem::{BODY_TOO_LARGE, PROBLEM_TYPE, ProblemBody};
 pub use proposal::{ApproveBody, ProposalBody};
+pub use queue::{
+    DeadLetterBody, DeliveriesBody, DeliveryBody, ExtendBody, ExtendedBody, ItemBody, NackBody, NackedBody, QueueBody,
+    ReceiptBody, ReceiveBody, SendBody, SentBody,
+};
 pub use request::{
     AcquireBody, CapacityBody, CheckBody, FreeBody, HandoffBody, OpenSessionBody, ReleaseBody, RenewBody, RevokeBody,
     WaiveBody,
 };
 pub use response::{CurrentLeaseBody, DoneBody, GrantBody, SessionBody, SessionStateBody};
+pub use session::{
+    CancelWaitBody, HeldDigestBody, ReconcileBody, RenewSessionBody, SessionLeaseBody, SessionLeasesBody,
+};
+pub use state::{StateBody, StateEntryBody};
 pub use view::{
     CycleMemberBody, DeadlockBody, EndedLeaseBody, LeaseBody, ResourceBody, ResourcesBody, StatusBody, UsageBody,
     UsageRowBody, WaiterBody,

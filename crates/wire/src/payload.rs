@@ -1,5 +1,7 @@
 //! Encoding and decoding of commands and answers for small state, queues and cached keys.
 
+use std::fmt;
+
 use leasehold_core::command::Command;
 use leasehold_core::name::resource_hash;
 use leasehold_core::payload::{cache, delivery};
@@ -38,6 +40,10 @@ pub(crate) fn decode_delivery<'a>(
             delay_ms: enqueue.delay_ms,
             max_attempts: enqueue.max_attempts,
         },
+        Wire::Receive(receive) if receive.wait_ms > 0 => {
+            let reason = "only in a unary call; on a session stream, receive again after the event `ready`";
+            return Err(Refusal::Invalid { field: "wait", reason });
+        }
         Wire::Receive(receive) => delivery::DeliveryCommand::Receive {
             queue,
             session: caller.session_for(receive.session)?,
@@ -77,6 +83,7 @@ impl From<&delivery::DeliveryCommand<'_>> for v1::DeliveryCommand {
                     session: session.map(session_bits),
                     visibility_ms,
                     limit,
+                    wait_ms: 0,
                 }),
             ),
             delivery::DeliveryCommand::Extend { queue, item, receipt, visibility_ms } => {
@@ -115,6 +122,7 @@ impl From<&delivery::DeliveryAnswer> for v1::DeliveryAnswer {
             attempt: one.attempt,
             body: one.body.to_vec(),
             remaining_ms: one.remaining_ms,
+            secret: Vec::new(),
         };
         let done = v1::Done {};
         let answer = match from {
@@ -228,16 +236,17 @@ impl From<&cache::CacheAnswer> for v1::CacheAnswer {
         let done = v1::Done {};
         let answer = match *from {
             cache::CacheAnswer::Reading { version, lease, remaining_ms } => {
-                Answer::Read(v1::ReadLease { version, lease: lease.get(), remaining_ms })
+                Answer::Read(v1::ReadLease { version, lease: lease.get(), remaining_ms, secret: Vec::new() })
             }
             cache::CacheAnswer::Dropped => Answer::Dropped(done),
             cache::CacheAnswer::Intended { intent, waiting_for, until } => {
-                Answer::Intended(v1::WriteIntent { intent: intent.get(), waiting_for, until_ms: until.0 })
+                let (intent, until_ms) = (intent.get(), until.0);
+                Answer::Intended(v1::WriteIntent { intent, waiting_for, until_ms, secret: Vec::new() })
             }
             cache::CacheAnswer::Committed { version } => Answer::Committed(version),
             cache::CacheAnswer::Aborted => Answer::Aborted(done),
             cache::CacheAnswer::Fill { token, remaining_ms } => {
-                Answer::Fill(v1::FillTask { token: token.get(), remaining_ms })
+                Answer::Fill(v1::FillTask { token: token.get(), remaining_ms, secret: Vec::new() })
             }
             cache::CacheAnswer::Wait { remaining_ms } => Answer::WaitMs(remaining_ms),
             cache::CacheAnswer::Filled { version } => Answer::Filled(version),
@@ -268,4 +277,38 @@ pub(crate) fn decode_cache_answer(from: &v1::CacheAnswer) -> Result<cache::Cache
         Answer::WaitMs(remaining_ms) => cache::CacheAnswer::Wait { remaining_ms: *remaining_ms },
         Answer::Filled(version) => cache::CacheAnswer::Filled { version: *version },
     })
+}
+
+/// Omits the message, the text of the token and the secret.
+impl fmt::Debug for v1::Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Delivery");
+        shown.field("item", &self.item).field("receipt", &self.receipt).field("attempt", &self.attempt);
+        shown.field("remaining_ms", &self.remaining_ms).finish_non_exhaustive()
+    }
+}
+
+/// Omits the secret.
+impl fmt::Debug for v1::ReadLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("ReadLease");
+        shown.field("version", &self.version).field("lease", &self.lease);
+        shown.field("remaining_ms", &self.remaining_ms).finish_non_exhaustive()
+    }
+}
+
+/// Omits the secret.
+impl fmt::Debug for v1::WriteIntent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("WriteIntent");
+        shown.field("intent", &self.intent).field("waiting_for", &self.waiting_for).finish_non_exhaustive()
+    }
+}
+
+/// Omits the secret.
+impl fmt::Debug for v1::FillTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("FillTask");
+        shown.field("token", &self.token).field("remaining_ms", &self.remaining_ms).finish_non_exhaustive()
+    }
 }

@@ -110,6 +110,9 @@ pub const NO_LEASE_PROOF: &str = "the lease's secret is missing or wrong; presen
 pub const NO_SESSION_PROOF: &str =
     "the session's secret is missing or wrong; present the secret from its opening, or resume the session on a stream";
 
+/// Why a session cannot be resumed with a secret that is not its own.
+pub const SECRET_DIFFERS: &str = "the secret does not match the session; open a new session";
+
 /// Why an identity may not approve what it proposed itself.
 pub const SAME_IDENTITY: &str =
     "the identity or the credential that proposed this cannot approve it; ask another approver";
@@ -139,6 +142,7 @@ actions! {
     RenewSession "renew_session" AnyGrant [O N N N N O],
     Reconcile "reconcile" AnyGrant [O N N N N O],
     CloseSession "close_session" AnyGrant [O N N N N O],
+    ListSession "list_session" AnyGrant [O N N N N O],
     Acquire "acquire" Names [Y N N N N Y],
     AcquireAll "acquire_all" Names [Y N N N N Y],
     Cancel "cancel" AnyGrant [O N N N N O],

@@ -136,6 +136,7 @@ impl Action {
             | Self::RenewSession
             | Self::Reconcile
             | Self::CloseSession
+            | Self::ListSession
             | Self::Cancel
             | Self::Withdraw
             | Self::Renew

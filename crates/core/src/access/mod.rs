@@ -13,7 +13,7 @@ mod rights;
 mod role;
 
 pub use action::{
-    Action, ActionScope, MAY_NOT_ACT_ALONE, NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_BOUND, NOT_OWNER, Permission,
+    Action, ActionScope, MAY_NOT_ACT_ALONE, NO_LEASE_PROOF, NO_SESSION_PROOF, SECRET_DIFFERS, NOT_BOUND, NOT_OWNER, Permission,
     SAME_IDENTITY,
 };
 pub use approval::{ApprovalRules, DangerousAction, Replacement, ReplacementCase};

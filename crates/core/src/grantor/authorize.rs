@@ -103,6 +103,24 @@ impl Grantor {
         check.subject()
     }
 
+    /// Whether a caller may read what belongs to a session, without an effect: as its owner, with its secret (A6).
+    pub(super) fn authorize_session(
+        &self,
+        caller: &Caller<'_>,
+        action: Action,
+        session: SessionId,
+        secret: Option<SecretDigest>,
+    ) -> Result<(), Refusal> {
+        if caller.rights.is_unrestricted() {
+            return Ok(());
+        }
+        let proof = &Proof { session: secret, ..Proof::NONE };
+        let (me, subject) = (self.table.owners.find(caller.principal), AccessSubject::Session(session));
+        let check = AccessCheck { grantor: self, caller, proof, me, action, subject };
+        check.rights()?;
+        check.subject()
+    }
+
     /// Whether the caller was granted a lease and proves it, as its holder does, whatever else its roles allow (A6).
     pub(super) fn is_holder(&mut self, request: &Request<'_>, command: &Command<'_>, slot: u32) -> bool {
         let check = self.access_check(request, command);

@@ -73,7 +73,8 @@ impl Grantor {
             }
         }
         let next = self.next_number()?;
-        let decision = with_owner(&self.table, next, owner.as_deref(), |at| self.table.queues.decide(at, command));
+        let granted = self.without_wait_session(command);
+        let decision = with_owner(&self.table, next, owner.as_deref(), |at| self.table.queues.decide(at, &granted));
         for record in decision.records {
             self.record(&Record::Delivery(record));
         }
@@ -88,6 +89,15 @@ impl Grantor {
         }
         self.schedule_queue_check(queue_of(command));
         decision.answer.map(|answer| Answer::Delivery(Box::new(answer)))
+    }
+
+    /// The command as it is decided: a session that carries only waits gets the notice of a message, and none of the deliveries.
+    fn without_wait_session<'a>(&self, command: &delivery::DeliveryCommand<'a>) -> delivery::DeliveryCommand<'a> {
+        let mut granted = *command;
+        if let delivery::DeliveryCommand::Receive { session, .. } = &mut granted {
+            *session = session.filter(|id| !self.table.session(id.slot).waits_only);
+        }
+        granted
     }
 
     pub(super) fn cache_command(

@@ -8,10 +8,13 @@ use super::{Deadlock, EndedLease, Grantor, LeaseView, ProposalView, ResourceView
 use crate::access::{Action, Caller, ReadScope};
 use crate::charter::Charter;
 use crate::coverage::TargetView;
+use crate::ids::{LeaseId, SessionId};
+use crate::lease::EndReason;
 use crate::mutants::{self, Mutant};
 use crate::payload::delivery::{MessageView, QueueCounts};
 use crate::payload::state::StateValue;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalSubject};
+use crate::secret::SecretDigest;
 use crate::time::GrantorTime;
 
 /// A query of the state.
@@ -41,6 +44,17 @@ pub enum Query {
         holder: String,
         /// Only leases with a higher token number.
         after: u64,
+        /// Most leases of the page.
+        limit: usize,
+    },
+    /// Leases of one session, for its owner (A6).
+    SessionLeases {
+        /// The session.
+        session: SessionId,
+        /// The digest of the secret that the caller presents.
+        secret: Option<SecretDigest>,
+        /// Only leases with a higher id.
+        after: Option<LeaseId>,
         /// Most leases of the page.
         limit: usize,
     },
@@ -128,6 +142,8 @@ pub enum QueryAnswer<'a> {
     Resources(Vec<ResourceView>, Option<u32>),
     /// To [`Query::HeldBy`]; none if the holder has more leases than one query may inspect.
     Leases(Option<Vec<LeaseView>>),
+    /// To [`Query::SessionLeases`], by id, and the last id of the page if there are more.
+    SessionLeases(Vec<LeaseView>, Option<LeaseId>),
     /// To [`Query::Waiters`].
     Waiters(Vec<WaiterView>),
     /// To [`Query::Deadlocks`], latest last.
@@ -173,7 +189,7 @@ pub enum QueryOutcome<'a> {
     Answered(QueryAnswer<'a>),
     /// The query is about a name that may not be seen: the answer about a name that does not exist.
     Hidden(QueryAnswer<'a>),
-    /// The caller may not make this query at all.
+    /// The caller may not make this query at all, or its session is not live.
     Denied(Refusal),
 }
 
@@ -184,6 +200,7 @@ impl Query {
             Self::Show { .. } => Action::Show,
             Self::List { .. } => Action::List,
             Self::HeldBy { .. } => Action::HeldBy,
+            Self::SessionLeases { .. } => Action::ListSession,
             Self::Waiters { .. } => Action::Waiters,
             Self::Deadlocks { .. } => Action::Deadlocks,
             Self::EndedLeases { .. } => Action::EndedLeases,
@@ -210,6 +227,7 @@ impl Query {
             Self::Queue { queue, .. } => Some(queue),
             Self::List { .. }
             | Self::HeldBy { .. }
+            | Self::SessionLeases { .. }
             | Self::Deadlocks { .. }
             | Self::Usage { .. }
             | Self::UsagePage { .. }
@@ -232,6 +250,7 @@ impl Query {
             Self::CharterOf { .. } => QueryAnswer::Charters(Vec::new()),
             Self::List { .. }
             | Self::HeldBy { .. }
+            | Self::SessionLeases { .. }
             | Self::Deadlocks { .. }
             | Self::Usage { .. }
             | Self::UsagePage { .. }
@@ -246,6 +265,13 @@ impl Query {
 impl Grantor {
     /// Answers a query for a caller.
     pub fn query<'a>(&'a self, caller: &Caller<'_>, query: &Query) -> QueryOutcome<'a> {
+        if let Query::SessionLeases { session, secret, after, limit } = query {
+            let checked = self.authorize_session(caller, query.action(), *session, *secret);
+            let page = checked.and_then(|()| self.session_leases(*session, *after, *limit));
+            return page.map_or_else(QueryOutcome::Denied, |(leases, next)| {
+                QueryOutcome::Answered(QueryAnswer::SessionLeases(leases, next))
+            });
+        }
         let scope = match ReadScope::of(caller, query.action()) {
             Ok(scope) => scope,
             Err(refusal) => return QueryOutcome::Denied(refusal),
@@ -254,6 +280,26 @@ impl Grantor {
             return QueryOutcome::Hidden(query.unknown(self.table.time));
         }
         QueryOutcome::Answered(self.read(query, &scope))
+    }
+
+    /// Leases of a live session above an id, by id, and the last id of the page if there are more.
+    fn session_leases(
+        &self,
+        id: SessionId,
+        after: Option<LeaseId>,
+        limit: usize,
+    ) -> Result<(Vec<LeaseView>, Option<LeaseId>), Refusal> {
+        let sessions = &self.table.sessions;
+        if sessions.live(id.slot, id.reuse).is_none() {
+            let ended = sessions.tombstone(id.slot, id.reuse).is_some();
+            let absent = Refusal::NotFound(RefusalSubject::Session);
+            return Err(if ended { Refusal::Lost(EndReason::Session) } else { absent });
+        }
+        let ids = self.table.session_leases(id.slot).into_iter().map(|slot| self.table.lease_id(slot));
+        let mut later = ids.filter(|lease| after.is_none_or(|after| *lease > after));
+        let page: Vec<_> = later.by_ref().take(limit).collect();
+        let next = page.last().copied().filter(|_| later.next().is_some());
+        Ok((page.into_iter().filter_map(|lease| self.lease(lease)).collect(), next))
     }
 
     /// Reads what a scope covers.
@@ -268,6 +314,7 @@ impl Grantor {
             Query::HeldBy { holder, after, limit } => {
                 QueryAnswer::Leases(self.held_where(holder, *after, *limit, budget, |name| scope.covers(name)))
             }
+            Query::SessionLeases { .. } => unreachable!("answered before, because it needs a proof"),
             Query::Waiters { resource, from, limit } => {
                 QueryAnswer::Waiters(self.waiters_page(resource, *from, *limit))
             }

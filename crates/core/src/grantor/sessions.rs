@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Grantor;
 use super::table::actors::Waiter;
 use super::table::lease::NONE;
-use crate::access::{Action, Caller, IdentityUsage, Permission, Rights, recorded_owner};
+use crate::access::{Action, Caller, IdentityUsage, Permission, Rights, SECRET_DIFFERS, recorded_owner};
 use crate::command::{Answer, HeldDigest, IdRange, OpenSession, SessionGrant};
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::EndReason;
@@ -57,7 +57,7 @@ impl Grantor {
         let slot = self.live_session(id)?;
         let known = SecretDigest::stored(self.table.session(slot).secret);
         if known != secret && !mutants::on(Mutant::SecretNotCompared) {
-            return Err(Refusal::Denied("the secret does not match the session; open a new session"));
+            return Err(Refusal::Denied(SECRET_DIFFERS));
         }
         self.extend_session(slot);
         Ok(self.session_grant(id, false))

@@ -20,7 +20,7 @@ use super::problems::{identity_queue_full, no_reply, not_submitted, queue_full};
 use super::queries::status_of;
 use crate::access::StreamAccess;
 use crate::identity::{Identity, current_or_local};
-use crate::request::{DurableReply, Outbox, Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload, SeenToken};
+use crate::request::{DurableReply, Outbox, OutboxReceiver, Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload, SeenToken};
 use crate::request_queue::SubmitError;
 use crate::transport::{RequestRate, problem_of_status, rate_limit};
 use crate::{clock, random};
@@ -41,8 +41,8 @@ pub async fn serve(
     let Some(mut first) = first? else {
         return Err(Status::cancelled("the stream ended before hello"));
     };
-    let guard = OutboxGuard(Arc::new(Outbox::default()));
-    let outbox = &guard.0;
+    let receiver = OutboxReceiver::default();
+    let outbox = receiver.outbox();
     let mut hello = first.hello.take().ok_or_else(hello_missing)?;
     // A resumed session keeps its leases, so it does not count.
     if let (Some(rate), Some(v1::hello::Session::Open(_))) = (&rate, &hello.session) {
@@ -62,16 +62,7 @@ pub async fn serve(
         Err(StreamEnd::Invalid(problem)) => return Err(problem_to_status(*problem)),
     }
     tokio::spawn(reader.run(from, access));
-    Ok(Box::pin(outgoing(api, guard, welcome)))
-}
-
-/// The sending half's outbox; closed when the sending half is dropped.
-struct OutboxGuard(Arc<Outbox>);
-
-impl Drop for OutboxGuard {
-    fn drop(&mut self) {
-        self.0.close();
-    }
+    Ok(Box::pin(outgoing(api, receiver, welcome)))
 }
 
 async fn establish(
@@ -250,8 +241,8 @@ impl StreamReader {
         if !leases.is_empty() {
             let session = self.caller.session.expect("a stream has a session");
             let (to, number, identity) = (self.outbox.clone(), batch.sequence, self.identity.clone());
-            let arrived = Instant::now();
-            self.api.queue.renew(RenewalBatch { to, session, number, leases, seen, identity, arrived }).await?;
+            let (arrived, proof) = (Instant::now(), Proof::of_stream(session));
+            self.api.queue.renew(RenewalBatch { to, session, proof, number, leases, seen, identity, arrived }).await?;
         }
         Ok(())
     }
@@ -260,21 +251,21 @@ impl StreamReader {
 /// The sending half: the welcome, then the messages of the outbox.
 fn outgoing(
     api: Api,
-    guard: OutboxGuard,
+    receiver: OutboxReceiver,
     welcome: v1::Welcome,
 ) -> impl Stream<Item = Result<v1::ServerBatch, Status>> + Send {
     let first = v1::ServerBatch { welcome: Some(welcome), ..Default::default() };
     let none = (Vec::new().into_iter(), 0);
-    let rest = futures::stream::unfold((api, guard, none), |(api, guard, (mut items, mut position))| async move {
+    let rest = futures::stream::unfold((api, receiver, none), |(api, receiver, (mut items, mut position))| async move {
         if items.len() == 0 {
-            let batch = guard.0.recv().await?;
+            let batch = receiver.outbox().recv().await?;
             (items, position) = (batch.items.into_iter(), batch.position);
         }
         let batch = encode_batch(&mut items, position, &api);
         if batch.close.is_some() {
-            guard.0.close();
+            receiver.outbox().close();
         }
-        Some((Ok(batch), (api, guard, (items, position))))
+        Some((Ok(batch), (api, receiver, (items, position))))
     });
     futures::StreamExt::chain(futures::stream::iter([Ok(first)]), rest)
 }

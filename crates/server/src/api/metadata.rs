@@ -70,6 +70,11 @@ impl RequestMetadata {
         Ok(Self { key, token_seen, lease_secret, session_secret, alone })
     }
 
+    /// Whether a retry of the request is recognized.
+    pub fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
     /// The id under which the request can be retried.
     pub fn request_id(&self) -> Option<RequestId> {
         self.key.map(|key| key.id(0))

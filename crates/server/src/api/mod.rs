@@ -7,6 +7,7 @@ mod audit_and_backup;
 mod grpc;
 mod grpc_session;
 mod http;
+mod lease_renewals;
 mod metadata;
 mod openapi;
 mod operator_log;
@@ -14,7 +15,9 @@ mod problems;
 mod proof;
 mod queries;
 mod query;
+mod queue_receive;
 mod router;
+mod session_events;
 mod standby;
 mod wait_session;
 
@@ -35,6 +38,7 @@ use crate::access::{AccessControl, DenialLog, StreamAccess};
 use crate::cancellation::{CallerState, CancelOnDrop};
 use crate::keys::ServerKeys;
 use crate::metrics::{Metrics, OK};
+use crate::queue_waits::QueueWaits;
 use crate::replicated_state::StandbyState;
 use crate::request::{DurableReply, QueuedRequest, ReplyTo, RequestPayload, SeenToken, operation_name};
 use crate::request_queue::RequestQueue;
@@ -77,6 +81,8 @@ pub struct Api {
     pub sealer: Arc<TokenSealer>,
     /// Keys that make and verify secrets.
     pub keys: Arc<ServerKeys>,
+    /// Receivers that wait for a message.
+    pub queue_waits: Arc<QueueWaits>,
     /// The replicated state that queries read while another server leads.
     pub standby: Option<Arc<StandbyState>>,
 }

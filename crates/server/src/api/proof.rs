@@ -2,10 +2,12 @@
 //!
 //! The secret of a lease is made and verified here, on the task of the connection; the core decides whether it is needed.
 
+use std::borrow::Cow;
+
 use leasehold_core::command::{Answer, Proof};
 use leasehold_core::token::Number;
 use leasehold_wire::v1::request::Operation;
-use leasehold_wire::{TokenIssuer, v1};
+use leasehold_wire::{TokenIssuer, delivery_resource, v1};
 
 use super::{Api, RequestMetadata};
 use crate::request::{DurableReply, RequestPayload};
@@ -15,7 +17,7 @@ impl Api {
     pub(super) fn proof(&self, metadata: &RequestMetadata, operation: &Operation) -> Proof {
         let lease = metadata.lease_secret.as_ref().zip(NamedLease::of(operation)).and_then(|(secret, named)| {
             let (issuer, number) = named.presented(&self.issuer)?;
-            self.keys.cluster.verify_lease(secret, &issuer, number, named.resource).then_some(number)
+            self.keys.cluster.verify_lease(secret, &issuer, number, &named.resource).then_some(number)
         });
         Proof { session: metadata.session_secret, lease, ..Proof::NONE }
     }
@@ -41,7 +43,26 @@ impl Api {
                     && let Some(named) = NamedLease::of(operation)
                     && named.presented(&self.issuer).is_some_and(|(_, number)| number.get() != current.token_number)
                 {
-                    current.secret = secret(current.token_number, named.resource);
+                    current.secret = secret(current.token_number, &named.resource);
+                }
+            }
+            v1::response::Answer::Delivery(delivery) => {
+                if let (Some(queue), Some(v1::delivery_answer::Answer::Received(received))) =
+                    (reply.body.queue(), &mut delivery.answer)
+                {
+                    for one in &mut received.deliveries {
+                        one.secret = secret(one.receipt, &delivery_resource(queue, one.item));
+                    }
+                }
+            }
+            v1::response::Answer::Cache(cache) => {
+                use v1::cache_answer::Answer::{Fill, Intended, Read};
+                let key = reply.body.cached_key().unwrap_or_default();
+                match &mut cache.answer {
+                    Some(Read(read)) => read.secret = secret(read.lease, key),
+                    Some(Intended(intent)) => intent.secret = secret(intent.intent, key),
+                    Some(Fill(task)) => task.secret = secret(task.token, key),
+                    _ => {}
                 }
             }
             _ => {}
@@ -49,9 +70,9 @@ impl Api {
     }
 }
 
-/// A lease that an operation names by its resource. A secret covers the name, so a lease that is named by its id alone proves nothing.
+/// A lease, a delivery or a grant of a cached key that an operation names by its resource. A secret covers the name, so a lease that is named by its id alone proves nothing.
 struct NamedLease<'a> {
-    resource: &'a str,
+    resource: Cow<'a, str>,
     token: &'a str,
     number: Option<u64>,
 }
@@ -72,11 +93,32 @@ impl<'a> NamedLease<'a> {
             | Operation::ConfirmHold(held) => held,
             Operation::Handoff(handoff) => {
                 let v1::handoff::Selector::Resource(resource) = handoff.selector.as_ref()? else { return None };
+                let resource = resource.as_str().into();
                 return Some(Self { resource, token: &handoff.token, number: handoff.token_number });
+            }
+            Operation::Delivery(delivery) => {
+                use v1::delivery_command::Command::{Ack, Extend, Nack};
+                let receipt = match delivery.command.as_ref()? {
+                    Ack(receipt) => receipt,
+                    Nack(v1::Nack { delivery, .. }) | Extend(v1::Extend { delivery, .. }) => delivery.as_ref()?,
+                    _ => return None,
+                };
+                let resource = delivery_resource(&delivery.queue, receipt.item).into();
+                return Some(Self { resource, token: "", number: Some(receipt.receipt) });
+            }
+            Operation::Cache(cache) => {
+                use v1::cache_command::Command::{Abort, Commit, Filled, Invalidated, RenewRead};
+                let (RenewRead(number) | Invalidated(number) | Commit(number) | Abort(number) | Filled(number)) =
+                    cache.command.as_ref()?
+                else {
+                    return None;
+                };
+                return Some(Self { resource: cache.key.as_str().into(), token: "", number: Some(*number) });
             }
             _ => return None,
         };
         let v1::lease_ref::Selector::Resource(resource) = held.selector.as_ref()? else { return None };
+        let resource = resource.as_str().into();
         Some(Self { resource, token: &held.token, number: (held.token_number != 0).then_some(held.token_number) })
     }
 

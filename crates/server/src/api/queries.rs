@@ -2,12 +2,14 @@
 
 use leasehold_core::charter::Charter;
 use leasehold_core::grantor::{Query, QueryAnswer, Status, Usage};
-use leasehold_core::limits::QUERY_STEPS;
+use leasehold_core::limits::{QUERY_STEPS, STATE_KEYS};
 use leasehold_core::name::{HolderName, Name, NameError, Prefix};
 use leasehold_core::refusal::{Refusal, RefusalSubject};
+use leasehold_core::secret::SecretDigest;
 use leasehold_wire::{
-    Code, MAX_LEASES_PER_VIEW, deadlock_view, encode_charter, encode_coverage, ended_lease, lease_view, problem,
-    proposal_view, queue_page, resource_view, state_entries, status_view, usage, v1, waiter_view,
+    Code, MAX_LEASES_PER_VIEW, deadlock_view, encode_charter, encode_coverage, ended_lease, lease_bits, lease_id,
+    lease_view, problem, proposal_view, queue_page, resource_view, session_id, state_entries, status_view, usage, v1,
+    waiter_view,
 };
 
 use super::Api;
@@ -76,6 +78,24 @@ impl Api {
         Ok((v1::LeaseList { leases: leases.iter().map(lease_view).collect() }, position))
     }
 
+    /// Leases of a session, for its owner.
+    pub async fn session_leases(
+        &self,
+        request: v1::SessionLeasesRequest,
+        secret: Option<SecretDigest>,
+    ) -> QueryResult<v1::SessionLeaseList> {
+        let v1::SessionLeasesRequest { session, after, limit } = request;
+        let (session, after) = (session_id(session), after.map(lease_id));
+        let query = Query::SessionLeases { session, secret, after, limit: page(limit) };
+        let convert = |answer: QueryAnswer<'_>| match answer {
+            QueryAnswer::SessionLeases(leases, next) => Some((leases, next)),
+            _ => None,
+        };
+        let ((leases, next), position) = self.query_at("session_leases", 0, query, convert).await?;
+        let leases = leases.iter().map(lease_view).collect();
+        Ok((v1::SessionLeaseList { leases, next: next.map(lease_bits) }, position))
+    }
+
     /// Waiters of a resource.
     pub async fn waiters(&self, request: v1::WaitersRequest) -> QueryResult<v1::WaiterList> {
         Name::parse(&request.resource).map_err(invalid_name)?;
@@ -127,10 +147,15 @@ impl Api {
 
     /// The small state of a resource.
     pub async fn state(&self, request: v1::StateRequest) -> QueryResult<v1::StateList> {
-        let v1::StateRequest { resource, after, limit, min_position } = request;
-        let query = Query::State { resource, after, limit: page(limit) };
-        let convert = |answer: QueryAnswer<'_>| match answer {
-            QueryAnswer::State(values) => Some(state_entries(values)),
+        let v1::StateRequest { resource, after, limit, min_position, key } = request;
+        // A resource has few keys, so that one of them is found among all.
+        let limit = if key.is_some() { STATE_KEYS } else { page(limit) };
+        let query = Query::State { resource, after, limit };
+        let convert = move |answer: QueryAnswer<'_>| match answer {
+            QueryAnswer::State(mut values) => {
+                values.retain(|(found, _)| key.as_deref().is_none_or(|key| *found == key));
+                Some(state_entries(values))
+            }
             _ => None,
         };
         self.query_at("state", min_position, query, convert).await

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use leasehold_core::access::{Action, ReadScope};
+use leasehold_core::access::{Action, NO_SESSION_PROOF, Permission, ReadScope};
 use leasehold_core::grantor::{Grantor, Query, QueryAnswer, QueryOutcome};
+use leasehold_core::refusal::{Refusal, RefusalSubject};
 use leasehold_wire::{problem, v1};
 use tokio::sync::oneshot;
 
@@ -47,7 +48,10 @@ impl Api {
             match grantor.query(&rules.caller(&sender), &query) {
                 QueryOutcome::Answered(answer) => (Ok(convert(answer)), None),
                 QueryOutcome::Hidden(answer) => (Ok(convert(answer)), Some(DenialReason::Hidden)),
-                QueryOutcome::Denied(refusal) => (Err(refusal), Some(DenialReason::Role)),
+                QueryOutcome::Denied(refusal) => {
+                    let reason = denial_reason(&refusal);
+                    (Err(refusal), reason)
+                }
             }
         };
         let ((answer, denial), position) = self.read_state(&identity, min_position, read).await?;
@@ -72,6 +76,16 @@ impl Api {
             Box::new(problem(&refusal))
         };
         ReadScope::of(&rules.caller(identity), action).map(|_| ()).map_err(refused)
+    }
+
+    /// Fails unless an identity may perform an action on something, be it only on what it was given itself.
+    pub fn authorize_any(&self, identity: &Arc<Identity>, action: Action) -> Result<(), v1::Problem> {
+        let rules = self.access.rules();
+        if rules.caller(identity).rights.permission_anywhere(action) != Permission::No {
+            return Ok(());
+        }
+        self.denials.denied(&self.metrics, identity, action, DenialReason::Role);
+        Err(problem(&Refusal::Denied(action.missing_role())))
     }
 
     /// [`Api::authorize`] for the current identity, which it returns.
@@ -113,5 +127,15 @@ impl Api {
         };
         self.queue.query(identity, Box::new(read)).map_err(|error| not_submitted(error, &self.queue))?;
         result.await.map_err(|_| not_answered(&self.queue))
+    }
+}
+
+/// Why the access rules refused a query; none if its session has ended.
+fn denial_reason(refusal: &Refusal) -> Option<DenialReason> {
+    match refusal {
+        Refusal::Denied(NO_SESSION_PROOF) => Some(DenialReason::Secret),
+        Refusal::NotFound(RefusalSubject::Session) => Some(DenialReason::Hidden),
+        Refusal::Lost(_) => None,
+        _ => Some(DenialReason::Role),
     }
 }

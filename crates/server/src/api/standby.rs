@@ -33,8 +33,19 @@ const QUERY_METHODS: [&str; 12] = [
     "Coverage",
 ];
 /// Queries that a standby answers over HTTP, by the first path segment after `/v1/`.
-const QUERY_PATHS: [&str; 9] =
-    ["leases", "holders", "waiters", "ended-leases", "deadlocks", "usage", "status", "charters", "coverage"];
+const QUERY_PATHS: [&str; 11] = [
+    "leases",
+    "holders",
+    "waiters",
+    "ended-leases",
+    "state",
+    "queues",
+    "deadlocks",
+    "usage",
+    "status",
+    "charters",
+    "coverage",
+];
 
 /// Paths that every server answers from what it knows of itself.
 const OWN_PATHS: [&str; 6] = ["/v1/cluster", "/v1/keys", "/v1/openapi.json", "/healthz", "/readyz", "/metrics"];

@@ -57,6 +57,17 @@ impl RequestPayload {
         }
     }
 
+    /// The key of a request about a cached key.
+    pub fn cached_key(&self) -> Option<&str> {
+        match self {
+            Self::Operation(operation) => match &**operation {
+                v1::request::Operation::Cache(cache) => Some(&cache.key),
+                _ => None,
+            },
+            Self::Open(..) | Self::Resume(..) => None,
+        }
+    }
+
     /// Sets the holder of an acquire that named none.
     pub fn set_holder(&mut self, name: &str) {
         let Self::Operation(operation) = self else { return };

@@ -11,6 +11,6 @@ mod reply;
 
 pub use body::RequestPayload;
 pub use operation_name::operation_name;
-pub use outbox::{MAX_UNREAD, Outbox, OutboxBatch, Outgoing};
+pub use outbox::{MAX_UNREAD, Outbox, OutboxBatch, OutboxReceiver, Outgoing};
 pub use queued_request::{QueuedRequest, RenewalBatch, ReplyTo, SeenToken};
 pub use reply::{DurableReply, RaisedToken, ReplyTokens, RequestTiming, StampTargets};

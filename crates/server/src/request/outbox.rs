@@ -1,7 +1,7 @@
 //! Replies and events of one connection that are not sent yet.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use leasehold_core::command::{Answer, SessionEvent};
@@ -133,6 +133,23 @@ impl Outbox {
     fn pending(&self) -> MutexGuard<'_, OutboxBatch> {
         // A thread that panicked while it held the lock left the list consistent: every change is one push.
         self.pending.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+/// The receiving half of an outbox; the outbox is closed when it is dropped.
+#[derive(Debug, Default)]
+pub struct OutboxReceiver(Arc<Outbox>);
+
+impl OutboxReceiver {
+    /// The outbox, for those that fill it.
+    pub fn outbox(&self) -> &Arc<Outbox> {
+        &self.0
+    }
+}
+
+impl Drop for OutboxReceiver {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 

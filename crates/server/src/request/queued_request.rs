@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use leasehold_core::command::Request;
+use leasehold_core::command::{Proof, Request};
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::token::Token;
 use leasehold_wire::CommandContext;
@@ -108,6 +108,8 @@ pub struct RenewalBatch {
     pub to: Arc<Outbox>,
     /// Its session, which must hold the leases it renews (L5).
     pub session: SessionId,
+    /// How the sender proves that the session is its own (A6).
+    pub proof: Proof,
     /// The request's number on the connection.
     pub number: u64,
     /// The leases with their token numbers.

@@ -26,7 +26,7 @@ use crate::metrics::{REQUEST_RATE, REQUEST_RATE_PER_ADDRESS};
 /// Paths that are never rate limited. A session stream counts the requests inside of it.
 const EXEMPT_PATHS: [&str; 4] = [SESSION_PATH, "/healthz", "/readyz", "/metrics"];
 /// Paths under which some operations are exempt. Their handlers decide, once they have decoded the operation.
-const DECODED_PATHS: [&str; 2] = ["/v1/leases/", "/v1/sessions/"];
+const DECODED_PATHS: [&str; 3] = ["/v1/leases/", "/v1/leases:", "/v1/sessions/"];
 /// gRPC methods whose operation is exempt if it can be decoded.
 const DECODED_METHODS: [&str; 4] = ["Renew", "RenewSession", "Release", "FinishDrain"];
 

@@ -163,6 +163,7 @@ pub fn operation(attempt: &Attempt<'_>) -> Option<Operation> {
             session: None,
             visibility_ms: 60_000,
             limit: 1,
+            wait_ms: 0,
         })),
         Action::ExtendMessage => {
             delivery(Delivery::Extend(v1::Extend { delivery: Some(receipt), visibility_ms: 60_000 }))
@@ -228,6 +229,7 @@ pub fn http_request(attempt: &Attempt<'_>) -> Option<(String, String)> {
     let session = attempt.own.and_then(|(_, session)| session).unwrap_or(attempt.subject.session);
     let session = session_id(session);
     let token = format!(r#"{{"token":"{}"}}"#, lease.token);
+    let with_token = |fields: &str| format!(r#"{{"token":"{}",{fields}}}"#, lease.token);
     let comment = r#"{"comment":"for the test"}"#.to_owned();
     let post = |path: String, body: &str| Some((format!("POST {path}"), body.to_owned()));
     let lease_verb = |verb: &str, body: &str| post(format!("/v1/leases/{name}:{verb}"), body);
@@ -235,9 +237,26 @@ pub fn http_request(attempt: &Attempt<'_>) -> Option<(String, String)> {
     match attempt.action {
         Action::OpenSession => post("/v1/sessions".into(), r#"{"holder":"w","ttl":"60s"}"#),
         Action::RenewSession => post(format!("/v1/sessions/{session}:renew"), "{}"),
+        Action::Reconcile => post(format!("/v1/sessions/{session}:reconcile"), r#"{"leases":[]}"#),
         Action::CloseSession => post(format!("/v1/sessions/{session}:close"), "{}"),
+        Action::Cancel => post(format!("/v1/sessions/{session}:cancel"), r#"{"sequence":"1"}"#),
+        Action::ListSession => get(format!("/v1/sessions/{session}/leases")),
+        Action::ResumeSession => get(format!("/v1/sessions/{session}/events")),
         Action::Acquire => post(format!("/v1/leases/{}:acquire", free(name)), r#"{"holder":"w","ttl":"60s"}"#),
+        Action::AcquireAll => {
+            let resources = format!(r#"[{{"resource":"{0}"}},{{"resource":"{0}/2"}}]"#, free(name));
+            post("/v1/leases:acquire_all".into(), &format!(r#"{{"holder":"w","ttl":"60s","resources":{resources}}}"#))
+        }
         Action::Renew => lease_verb("renew", &token),
+        Action::Progress => lease_verb("progress", &with_token(r#""progress":"1""#)),
+        Action::Rotate => lease_verb("rotate", &token),
+        Action::FinishDrain => lease_verb("drained", &token),
+        Action::ConfirmHold => lease_verb("confirm", &token),
+        Action::ResizeHold => lease_verb("resize", &with_token(r#""units":1"#)),
+        Action::Veto => lease_verb("veto", &with_token(r#""duration":"1s""#)),
+        Action::Put => lease_verb("put", &with_token(r#""key":"key","value":"1""#)),
+        Action::Pin => lease_verb("pin", &with_token(r#""position":"7""#)),
+        Action::Collect => lease_verb("collect", r#"{"below":"1"}"#),
         Action::Release => lease_verb("release", &token),
         Action::Check => lease_verb("check", &token),
         Action::Handoff => lease_verb("handoff", if attempt.own.is_some() { &token } else { "{}" }),

@@ -66,7 +66,7 @@ pub const METHODS: [(&str, Action); 49] = [
 ];
 
 /// The action of every HTTP endpoint; none for those that answer anyone.
-pub const ENDPOINTS: [(&str, &str, Option<Action>); 45] = [
+pub const ENDPOINTS: [(&str, &str, Option<Action>); 60] = [
     ("get", "/v1/leases", Some(Action::List)),
     ("post", "/v1/leases/{name}:acquire", Some(Action::Acquire)),
     ("post", "/v1/leases/{name}:renew", Some(Action::Renew)),
@@ -76,10 +76,25 @@ pub const ENDPOINTS: [(&str, &str, Option<Action>); 45] = [
     ("post", "/v1/leases/{name}:revoke", Some(Action::Revoke)),
     ("post", "/v1/leases/{name}:free", Some(Action::Free)),
     ("post", "/v1/leases/{name}:capacity", Some(Action::SetCapacity)),
+    ("post", "/v1/leases/{name}:progress", Some(Action::Progress)),
+    ("post", "/v1/leases/{name}:rotate", Some(Action::Rotate)),
+    ("post", "/v1/leases/{name}:drained", Some(Action::FinishDrain)),
+    ("post", "/v1/leases/{name}:confirm", Some(Action::ConfirmHold)),
+    ("post", "/v1/leases/{name}:resize", Some(Action::ResizeHold)),
+    ("post", "/v1/leases/{name}:veto", Some(Action::Veto)),
+    ("post", "/v1/leases/{name}:put", Some(Action::Put)),
+    ("post", "/v1/leases/{name}:pin", Some(Action::Pin)),
+    ("post", "/v1/leases/{name}:collect", Some(Action::Collect)),
+    ("post", "/v1/leases:acquire_all", Some(Action::AcquireAll)),
+    ("post", "/v1/leases:renew", Some(Action::Renew)),
     ("get", "/v1/leases/{name}", Some(Action::Show)),
     ("post", "/v1/sessions", Some(Action::OpenSession)),
     ("post", "/v1/sessions/{session}:renew", Some(Action::RenewSession)),
+    ("post", "/v1/sessions/{session}:reconcile", Some(Action::Reconcile)),
+    ("post", "/v1/sessions/{session}:cancel", Some(Action::Cancel)),
     ("post", "/v1/sessions/{session}:close", Some(Action::CloseSession)),
+    ("get", "/v1/sessions/{session}/leases", Some(Action::ListSession)),
+    ("get", "/v1/sessions/{session}/events", Some(Action::ResumeSession)),
     ("get", "/v1/events", Some(Action::Watch)),
     ("get", "/v1/holders/{holder}", Some(Action::HeldBy)),
     ("get", "/v1/waiters/{name}", Some(Action::Waiters)),

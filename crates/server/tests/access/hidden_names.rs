@@ -28,7 +28,7 @@ async fn forbidden_and_unknown_names_get_the_same_bytes_over_http() {
     let address = server.listen_as("uid:1").await;
     let number = subject.lease.token_number;
     let comment = r#"{"comment":"c"}"#;
-    let requests: [(&str, &str, &str); 13] = [
+    let requests: [(&str, &str, &str); 14] = [
         ("GET", "/v1/leases/NAME", ""),
         ("GET", "/v1/leases?prefix=NAME", ""),
         ("GET", "/v1/waiters/NAME", ""),
@@ -41,6 +41,7 @@ async fn forbidden_and_unknown_names_get_the_same_bytes_over_http() {
         ("POST", "/v1/leases/NAME:free", comment),
         ("POST", "/v1/leases/NAME:capacity", r#"{"units":2}"#),
         ("POST", "/v1/leases/NAME:handoff", "{}"),
+        ("POST", "/v1/leases/NAME:collect", r#"{"below":"1"}"#),
         ("DELETE", "/v1/coverage/NAME?target=target&comment=c", ""),
     ];
     for (method, path, body) in requests {
@@ -54,11 +55,18 @@ async fn forbidden_and_unknown_names_get_the_same_bytes_over_http() {
     }
     // What is addressed by id is judged by its resource, and an id that exists is answered like one that does not.
     let lease = leasehold_wire::lease_id(subject.lease.lease);
-    for verb in ["renew", "close"] {
+    for (method, rest, body) in [
+        ("POST", ":renew", "{}"),
+        ("POST", ":reconcile", r#"{"leases":[]}"#),
+        ("POST", ":cancel", r#"{"sequence":"1"}"#),
+        ("POST", ":close", "{}"),
+        ("GET", "/leases", ""),
+        ("GET", "/events", ""),
+    ] {
         let session = leasehold_wire::session_id(subject.session);
-        let existing = http_response(address, "POST", &format!("/v1/sessions/{session}:{verb}"), "{}").await;
-        let missing = http_response(address, "POST", &format!("/v1/sessions/4000.7:{verb}"), "{}").await;
-        assert_eq!(existing, missing, "{verb}");
+        let existing = http_response(address, method, &format!("/v1/sessions/{session}{rest}"), body).await;
+        let missing = http_response(address, method, &format!("/v1/sessions/4000.7{rest}"), body).await;
+        assert_eq!(existing, missing, "{rest}");
     }
     let by_id = |id: String| format!(r#"{{"comment":"c","lease":"{id}"}}"#);
     let existing = http_response(address, "POST", "/v1/leases/jobs/x:revoke", &by_id(lease.to_string())).await;

@@ -90,7 +90,8 @@ fn depends_on_more(action: Action) -> bool {
 
 /// Whether an action is about a session.
 fn names_session(action: Action) -> bool {
-    matches!(action, Action::RenewSession | Action::Reconcile | Action::CloseSession | Action::Cancel)
+    use Action::{Cancel, CloseSession, ListSession, Reconcile, RenewSession, ResumeSession};
+    matches!(action, RenewSession | ResumeSession | Reconcile | CloseSession | ListSession | Cancel)
 }
 
 /// Replies for what does not exist.

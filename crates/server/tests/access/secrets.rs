@@ -166,13 +166,34 @@ async fn a_session_is_not_closed_renewed_or_used_by_its_id() {
         denied(thief.release(session_secret(release, secret)).await, "release with the secret of another session");
     }
     let mut http = server.http_as("uid:1").await;
-    for verb in ["renew", "close"] {
-        let path = format!("POST /v1/sessions/{}:{verb}", session_id(session.session));
+    let at = |rest: &str| format!("/v1/sessions/{}{rest}", session_id(session.session));
+    for (request, body) in [
+        (format!("POST {}", at(":renew")), "{}"),
+        (format!("POST {}", at(":reconcile")), r#"{"leases":[]}"#),
+        (format!("POST {}", at(":cancel")), r#"{"sequence":"1"}"#),
+        (format!("POST {}", at(":close")), "{}"),
+        (format!("GET {}", at("/leases")), ""),
+        (format!("GET {}", at("/events")), ""),
+    ] {
         for headers in [String::new(), format!("Session-Secret: {}\r\n", hex(&other.secret))] {
-            let refused = http.request(&path, &headers, "{}").await;
-            assert_eq!(http_code(&refused), "PERMISSION_DENIED", "{verb} {headers:?}: {refused:?}");
+            let refused = http.request(&request, &headers, body).await;
+            assert_eq!(http_code(&refused), "PERMISSION_DENIED", "{request} {headers:?}: {refused:?}");
         }
     }
+    let lease = leasehold_wire::lease_id(held.lease);
+    let batch = format!(
+        r#"{{"session":"{}","leases":[{{"lease":"{lease}","token_number":"{}"}}]}}"#,
+        session_id(session.session),
+        held.token_number
+    );
+    for (secret, result) in [(&other.secret, r#""code":"PERMISSION_DENIED""#), (&session.secret, r#""remaining_ms":"#)] {
+        let headers = format!("Session-Secret: {}\r\n", hex(secret));
+        let (status, renewed) = http.request("POST /v1/leases:renew", &headers, &batch).await;
+        assert!(status == 200 && renewed.contains(result), "{renewed}");
+    }
+    let headers = format!("Session-Secret: {}\r\n", hex(&session.secret));
+    let (status, listed) = http.request(&format!("GET {}", at("/leases")), &headers, "").await;
+    assert!(status == 200 && listed.contains("jobs/a"), "{listed}");
     let resume = |secret: &[u8]| {
         let resume = v1::ResumeSession { session: session.session, secret: secret.to_vec() };
         let hello = v1::Hello { protocol: 1, session: Some(v1::hello::Session::Resume(resume)), ..Default::default() };

@@ -276,7 +276,8 @@ impl OpenSessionBody {
     }
 }
 
-fn lease_ref(resource: &str, token: String) -> v1::LeaseRef {
+/// Refers to a lease by the name of its resource and its token.
+pub(super) fn lease_ref(resource: &str, token: String) -> v1::LeaseRef {
     v1::LeaseRef {
         selector: Some(v1::lease_ref::Selector::Resource(resource.into())),
         token_number: 0,
@@ -285,11 +286,12 @@ fn lease_ref(resource: &str, token: String) -> v1::LeaseRef {
     }
 }
 
-fn session(text: Option<&str>) -> Result<Option<u64>, Refusal> {
+/// Parses the id of a session.
+pub(super) fn session(text: Option<&str>) -> Result<Option<u64>, Refusal> {
     text.map(|text| text.parse().map(session_bits).map_err(|_| invalid_id("session"))).transpose()
 }
 
-const fn invalid_id(field: &'static str) -> Refusal {
+pub(super) const fn invalid_id(field: &'static str) -> Refusal {
     Refusal::Invalid { field, reason: "not an id; write it like 17.0" }
 }
 

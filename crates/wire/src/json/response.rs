@@ -44,6 +44,12 @@ pub struct GrantBody {
     /// The predecessor of an overlap handoff drains for at most this long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlaps_ms: Option<u64>,
+    /// Drain period of handoffs of this resource. The local deadline of a holder without contact is no later.
+    #[serde(default)]
+    pub drain_ms: u64,
+    /// Whether each renewal raises the token. Retry such a renewal under the same idempotency key.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rotates: bool,
 }
 
 /// Omits the secret and the text of the token, which must not reach a log.
@@ -68,6 +74,8 @@ impl From<v1::Grant> for GrantBody {
                 .unwrap_or_else(|| enum_word::<v1::LeaseState, _>(from.state, LeaseState::word)),
             reason: optional_enum_word::<v1::EndReason, _>(from.reason, EndReason::word),
             overlaps_ms: from.overlaps_ms,
+            drain_ms: from.drain_ms,
+            rotates: from.rotates,
             secret: (!from.secret.is_empty()).then(|| hex(&from.secret)),
             stamped_tokens: by_target(from.stamped_tokens),
             resource: from.resource,
@@ -191,6 +199,9 @@ pub struct SessionStateBody {
     pub ttl_ms: u64,
     /// Remaining lifetime of the session unless renewed.
     pub remaining_ms: u64,
+    /// Whether the leases of the session differ from `held` of the request: list them, and release what you do not know.
+    #[serde(default)]
+    pub mismatch: bool,
 }
 
 /// Success without a result.

@@ -209,7 +209,7 @@ fn payload_operations() -> impl Strategy<Value = Operation> {
         }),
         (text(), option::of(any::<u64>()), any::<u64>(), any::<u32>()).prop_map(
             |(holder, session, visibility_ms, limit)| {
-                Queue::Receive(v1::Receive { holder, session, visibility_ms, limit })
+                Queue::Receive(v1::Receive { holder, session, visibility_ms, limit, wait_ms: 0 })
             }
         ),
         (receipt(), any::<u64>())

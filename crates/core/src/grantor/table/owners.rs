@@ -83,7 +83,8 @@ impl Owners {
         self.names.iter().map(|name| &**name).zip(&self.usage)
     }
 
-    fn find(&self, name: &str) -> Option<u32> {
+    /// The number of an identity, if it was ever given anything.
+    pub fn find(&self, name: &str) -> Option<u32> {
         self.index.find(self.hash.hash(name.as_bytes()), |at| *self.names[at as usize] == *name)
     }
 

@@ -6,43 +6,36 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use leasehold_core::command::Answer as Decided;
-use leasehold_core::grantor::Query;
-use leasehold_core::ids::SessionId;
 use leasehold_core::refusal::Refusal;
-use leasehold_core::secret::SessionSecret;
 use leasehold_wire::json::{
-    AcquireBody, ApproveBody, CapacityBody, CheckBody, CurrentLeaseBody, DoneBody, FenceReportsBody, FreeBody,
-    GrantBody, HandoffBody, OpenSessionBody, ReleaseBody, RenewBody, RevokeBody, SessionBody, SessionStateBody,
-    SetCharterBody, SetMaxTtlBody, StepDownBody, WaiveBody,
+    AcquireAllBody, AcquireBody, ApproveBody, CapacityBody, CheckBody, CollectBelowBody, CollectBody, CurrentLeaseBody,
+    DoneBody, FenceReportsBody, FreeBody, GrantBody, GrantsBody, HandoffBody, PinBody, ProgressBody, PutBody,
+    ReleaseBody, RenewBody, RenewLeasesBody, RenewedLeasesBody, ResizeBody, RevisionBody, RevokeBody, SetCharterBody,
+    SetMaxTtlBody, StepDownBody, TokenBody, VetoBody, WaiveBody,
 };
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
-use leasehold_wire::{Code, problem, session_bits, v1, welcome};
+use leasehold_wire::{Code, session_id, v1};
 
 use super::extract::{JsonBody, NoQuery, PathName, StrictQuery, metadata, token};
 use super::respond::{HttpResult, WithPosition};
-use super::verbs::{LeaseVerb, ProposalVerb, SessionVerb};
+use super::verbs::{LeaseVerb, ProposalVerb};
 use crate::api::Api;
 use crate::api::problems::no_reply;
-use crate::api::queries::status_of;
-use crate::api::request_with;
-use crate::random;
-use crate::request::RequestPayload;
 use crate::transport::{HttpProblem, RequestCharge};
 
 /// The rate limit of a request whose operation decides whether it counts.
-type Charge = Option<Extension<Arc<RequestCharge>>>;
+pub(super) type Charge = Option<Extension<Arc<RequestCharge>>>;
 
 /// Counts a decoded request, unless its operation is exempt from the rate limit.
-fn check_rate(charge: Charge, operation: &Operation) -> Result<(), HttpProblem> {
+pub(super) fn check_rate(charge: Charge, operation: &Operation) -> Result<(), HttpProblem> {
     charge.map_or(Ok(()), |Extension(charge)| charge.check(operation)).map_err(HttpProblem)
 }
 
 /// A body without fields.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NoFields {}
+pub(super) struct NoFields {}
 
 /// `POST /v1/leases/{name}:verb`.
 pub async fn lease(
@@ -80,6 +73,35 @@ pub async fn lease(
         LeaseVerb::Revoke => body.parse::<RevokeBody>()?.into_operation(name)?,
         LeaseVerb::Free => body.parse::<FreeBody>()?.into_operation(name),
         LeaseVerb::Capacity => body.parse::<CapacityBody>()?.into_operation(name),
+        LeaseVerb::Progress => {
+            let mut body = body.parse::<ProgressBody>()?;
+            token(&headers, &mut body.token)?;
+            body.into_operation(name)?
+        }
+        LeaseVerb::Rotate => Operation::Rotate(token_body(&headers, body)?.into_lease(name)),
+        LeaseVerb::Drained => Operation::FinishDrain(token_body(&headers, body)?.into_lease(name)),
+        LeaseVerb::Confirm => Operation::ConfirmHold(token_body(&headers, body)?.into_lease(name)),
+        LeaseVerb::Resize => {
+            let mut body = body.parse::<ResizeBody>()?;
+            token(&headers, &mut body.token)?;
+            body.into_operation(name)
+        }
+        LeaseVerb::Veto => {
+            let mut body = body.parse::<VetoBody>()?;
+            token(&headers, &mut body.token)?;
+            body.into_operation(name)
+        }
+        LeaseVerb::Put => {
+            let mut body = body.parse::<PutBody>()?;
+            token(&headers, &mut body.token)?;
+            body.into_operation(name)?
+        }
+        LeaseVerb::Pin => {
+            let mut body = body.parse::<PinBody>()?;
+            token(&headers, &mut body.token)?;
+            body.into_operation(name)?
+        }
+        LeaseVerb::Collect => body.parse::<CollectBody>()?.into_operation(name)?,
     };
     check_rate(charge, &operation)?;
     let metadata = metadata(&headers, &api)?;
@@ -88,12 +110,65 @@ pub async fn lease(
         (Answer::Current(current), position) => {
             Ok(WithPosition::new(CurrentLeaseBody::new(name, current), position).into_response())
         }
+        (Answer::Stored(stored), position) => {
+            let revision = Some(stored.revision.to_string());
+            Ok(WithPosition::new(RevisionBody { revision }, position).into_response())
+        }
+        (Answer::CollectBelow(below), position) => {
+            Ok(WithPosition::new(CollectBelowBody { collect_below: below.to_string() }, position).into_response())
+        }
         (Answer::Refused(problem), position) => Ok(HttpProblem(problem).with_position(position)),
+        // The key was deleted.
+        (_, position) if verb == LeaseVerb::Put => {
+            Ok(WithPosition::new(RevisionBody { revision: None }, position).into_response())
+        }
         (_, position) => Ok(done(position)),
     }
 }
 
-fn unknown_verb(path: &str, word: &str, verbs: &[&str]) -> HttpProblem {
+/// The body of a command that carries only the lease's token.
+fn token_body(headers: &HeaderMap, body: JsonBody) -> Result<TokenBody, HttpProblem> {
+    let mut body = body.parse::<TokenBody>()?;
+    token(headers, &mut body.token)?;
+    Ok(body)
+}
+
+/// `POST /v1/leases:acquire_all`.
+pub async fn acquire_all(
+    State(api): State<Api>,
+    charge: Charge,
+    _: StrictQuery<NoQuery>,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> Result<Response, HttpProblem> {
+    let operation = body.parse::<AcquireAllBody>()?.into_operation()?;
+    check_rate(charge, &operation)?;
+    match api.call(metadata(&headers, &api)?, operation).await? {
+        (Answer::GrantedAll(grants), position) => {
+            Ok(WithPosition::new(GrantsBody::from(grants), position).into_response())
+        }
+        (Answer::Refused(problem), position) => Ok(HttpProblem(problem).with_position(position)),
+        _ => Err(no_reply().into()),
+    }
+}
+
+/// `POST /v1/leases:renew`.
+pub async fn renew_leases(
+    State(api): State<Api>,
+    charge: Charge,
+    _: StrictQuery<NoQuery>,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> HttpResult<RenewedLeasesBody> {
+    let (session, leases) = body.parse::<RenewLeasesBody>()?.into_leases()?;
+    check_rate(charge, &Operation::Renew(v1::Renew::default()))?;
+    let numbers: Vec<u64> = leases.iter().map(|(_, number)| *number).collect();
+    let (result, position) = api.renew_leases(&metadata(&headers, &api)?, session_id(session), leases).await?;
+    Ok(WithPosition::new(RenewedLeasesBody::new(&numbers, result), position))
+}
+
+/// A verb that a path does not have.
+pub(super) fn unknown_verb(path: &str, word: &str, verbs: &[&str]) -> HttpProblem {
     let shown: String = word.chars().filter(|c| !c.is_control()).take(32).collect();
     let verbs = verbs.join(", ");
     let problem =
@@ -101,62 +176,9 @@ fn unknown_verb(path: &str, word: &str, verbs: &[&str]) -> HttpProblem {
     v1::Problem { subject: "verb".into(), ..problem }.into()
 }
 
-fn done(position: u64) -> Response {
+/// Success without a result.
+pub(super) fn done(position: u64) -> Response {
     WithPosition::new(DoneBody { done: true }, position).into_response()
-}
-
-/// `POST /v1/sessions`.
-pub async fn open_session(
-    State(api): State<Api>,
-    _: StrictQuery<NoQuery>,
-    headers: HeaderMap,
-    body: JsonBody,
-) -> HttpResult<SessionBody> {
-    let open = body.parse::<OpenSessionBody>()?.into_request();
-    let secret = SessionSecret::new(random::bytes());
-    let request = request_with(metadata(&headers, &api)?.token_seen);
-    let reply = api.submit(request, RequestPayload::Open(open, secret.digest()), api.caller()).await?;
-    api.observe(&reply);
-    match reply.answer {
-        Decided::Session(grant) => {
-            let (status, position) = api.query(0, Query::Status, status_of).await?;
-            WithPosition::from_query((welcome(&grant, Some(&secret), &status), position))
-        }
-        Decided::Refused(refusal) => Err(problem(&refusal).into()),
-        _ => Err(no_reply().into()),
-    }
-}
-
-/// `POST /v1/sessions/{id}:renew` and `:close`.
-pub async fn session(
-    State(api): State<Api>,
-    charge: Charge,
-    PathName(path): PathName,
-    _: StrictQuery<NoQuery>,
-    headers: HeaderMap,
-    body: JsonBody,
-) -> Result<Response, HttpProblem> {
-    let NoFields {} = body.parse()?;
-    let (id, word) = path.rsplit_once(':').unwrap_or((&path, ""));
-    let verb =
-        SessionVerb::from_word(word).ok_or_else(|| unknown_verb("/v1/sessions/ID", word, &SessionVerb::WORDS))?;
-    let id: SessionId =
-        id.parse().map_err(|_| Refusal::Invalid { field: "session", reason: "a session id, for example 17.0" })?;
-    let session = Some(session_bits(id));
-    let operation = match verb {
-        SessionVerb::Renew => Operation::RenewSession(v1::RenewSession { session, held: None }),
-        SessionVerb::Close => Operation::CloseSession(v1::CloseSession { session }),
-    };
-    check_rate(charge, &operation)?;
-    match api.call(metadata(&headers, &api)?, operation).await? {
-        (Answer::Session(state), position) => {
-            let (ttl_ms, remaining_ms) = (state.ttl_ms, state.remaining_ms);
-            let body = SessionStateBody { session: id.to_string(), ttl_ms, remaining_ms };
-            Ok(WithPosition::new(body, position).into_response())
-        }
-        (Answer::Refused(problem), position) => Ok(HttpProblem(problem).with_position(position)),
-        (_, position) => Ok(done(position)),
-    }
 }
 
 /// `PUT /v1/charters/{prefix}`.

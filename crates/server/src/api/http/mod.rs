@@ -1,11 +1,14 @@
 //! HTTP endpoints with JSON bodies: commands are `POST /v1/leases/{name}:verb`, queries are `GET`.
 
 mod audit_and_backup;
+mod cache;
 mod commands;
 mod extract;
 mod health;
 mod queries;
+mod queues;
 mod respond;
+mod sessions;
 mod verbs;
 
 use axum::Router;
@@ -16,7 +19,7 @@ use axum::routing::{self, MethodRouter};
 
 use super::Api;
 use extract::no_body;
-use verbs::{LeaseVerb, ProposalVerb, SessionVerb};
+use verbs::{CacheVerb, LeaseVerb, ProposalVerb, QueueVerb, SessionVerb};
 
 pub use health::openmetrics;
 
@@ -71,8 +74,16 @@ fn table() -> Vec<Route> {
         Route::get("/v1/leases", queries::list),
         Route::post("/v1/leases/{*name}", commands::lease).with_verbs(&LeaseVerb::WORDS),
         Route::get("/v1/leases/{*name}", queries::show),
-        Route::post("/v1/sessions", commands::open_session),
-        Route::post("/v1/sessions/{*session}", commands::session).with_verbs(&SessionVerb::WORDS),
+        Route::post("/v1/leases:acquire_all", commands::acquire_all),
+        Route::post("/v1/leases:renew", commands::renew_leases),
+        Route::post("/v1/sessions", sessions::open),
+        Route::post("/v1/sessions/{session}", sessions::command).with_verbs(&SessionVerb::WORDS),
+        Route::get("/v1/sessions/{session}/leases", sessions::leases),
+        Route::get("/v1/sessions/{session}/events", sessions::events),
+        Route::post("/v1/queues/{*name}", queues::command).with_verbs(&QueueVerb::WORDS),
+        Route::get("/v1/queues/{*name}", queues::show),
+        Route::post("/v1/cache/{*key}", cache::command).with_verbs(&CacheVerb::WORDS),
+        Route::get("/v1/state/{*name}", queries::state),
         Route::get("/v1/events", queries::events),
         Route::get("/v1/holders/{holder}", queries::held_by),
         Route::get("/v1/waiters/{*name}", queries::waiters),

@@ -10,7 +10,7 @@ use futures::{Stream, StreamExt};
 use leasehold_core::refusal::Refusal;
 use leasehold_wire::json::{
     CharterEntryBody, ClusterBody, CoverageBody, DeadlockBody, EndedLeaseBody, EventBody, LeaseBody, ProblemBody,
-    ProposalBody, ResourceBody, ResourcesBody, SealKeySetBody, StatusBody, UsageBody, WaiterBody,
+    ProposalBody, ResourceBody, ResourcesBody, SealKeySetBody, StateBody, StatusBody, UsageBody, WaiterBody,
 };
 use leasehold_wire::{Code, decode_charter, v1};
 use serde::Deserialize;
@@ -114,6 +114,26 @@ pub async fn waiters(
 ) -> HttpResult<Vec<WaiterBody>> {
     let (list, position) = api.waiters(v1::WaitersRequest { resource, offset, limit }).await?;
     Ok(WithPosition::list(list.waiters, position))
+}
+
+/// Parameters of a list of small state.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StateQuery {
+    key: Option<String>,
+    after: String,
+    limit: u32,
+    min_position: u64,
+}
+
+/// `GET /v1/state/{name}?key=&after=&limit=&min_position=`.
+pub async fn state(
+    State(api): State<Api>,
+    PathName(resource): PathName,
+    StrictQuery(query): StrictQuery<StateQuery>,
+) -> HttpResult<StateBody> {
+    let StateQuery { key, after, limit, min_position } = query;
+    WithPosition::from_query(api.state(v1::StateRequest { resource, after, limit, min_position, key }).await?)
 }
 
 /// The limit of a list.

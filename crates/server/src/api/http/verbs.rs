@@ -26,12 +26,26 @@ macro_rules! verbs {
 verbs! {
     /// Commands on a resource: `POST /v1/leases/{name}:verb`.
     LeaseVerb: Acquire = "acquire", Renew = "renew", Release = "release", Check = "check", Handoff = "handoff",
-        Revoke = "revoke", Free = "free", Capacity = "capacity"
+        Revoke = "revoke", Free = "free", Capacity = "capacity", Progress = "progress", Rotate = "rotate",
+        Drained = "drained", Confirm = "confirm", Resize = "resize", Veto = "veto", Put = "put", Pin = "pin",
+        Collect = "collect"
 }
 
 verbs! {
     /// Commands on a session: `POST /v1/sessions/{session}:verb`.
-    SessionVerb: Renew = "renew", Close = "close"
+    SessionVerb: Renew = "renew", Reconcile = "reconcile", Cancel = "cancel", Close = "close"
+}
+
+verbs! {
+    /// Commands on a queue: `POST /v1/queues/{name}:verb`.
+    QueueVerb: Send = "send", Receive = "receive", Ack = "ack", Nack = "nack", Extend = "extend",
+        Redrive = "redrive", Drop = "drop"
+}
+
+verbs! {
+    /// Commands on a cached key: `POST /v1/cache/{key}:verb`.
+    CacheVerb: Read = "read", Renew = "renew", Invalidated = "invalidated", Intend = "intend", Commit = "commit",
+        Abort = "abort", GetOrFill = "get_or_fill", Filled = "filled"
 }
 
 verbs! {

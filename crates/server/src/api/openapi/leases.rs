@@ -2,10 +2,11 @@
 
 use leasehold_wire::Code;
 use leasehold_wire::json::{
-    AcquireBody, CapacityBody, CheckBody, CurrentLeaseBody, DoneBody, FreeBody, GrantBody, HandoffBody, ReleaseBody,
-    RenewBody, RevokeBody, WaiveBody,
+    AcquireAllBody, AcquireBody, CapacityBody, CheckBody, CollectBelowBody, CollectBody, CurrentLeaseBody, DoneBody,
+    FreeBody, GrantBody, GrantsBody, HandoffBody, PinBody, ProgressBody, PutBody, ReleaseBody, RenewBody,
+    RenewLeasesBody, RenewedLeasesBody, ResizeBody, RevisionBody, RevokeBody, TokenBody, VetoBody, WaiveBody,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::operation::{NAME, OperationSpec};
 use super::{Document, NUMBER, TOKEN};
@@ -18,6 +19,19 @@ const NOT_HELD: [Code; 6] = [
     Code::TokenInvalid,
     Code::TokenImplausible,
     Code::WrongCluster,
+];
+
+/// Problems of an acquire that is not granted.
+const NOT_GRANTED: [Code; 9] = [
+    Code::Busy,
+    Code::HeldForOperator,
+    Code::Deadlock,
+    Code::AccessChange,
+    Code::Cancelled,
+    Code::Timeout,
+    Code::Quarantined,
+    Code::TokenExhausted,
+    Code::PermissionDenied,
 ];
 
 /// Problems of every command.
@@ -42,7 +56,8 @@ fn done(spec: OperationSpec) -> OperationSpec {
 pub fn describe(document: &mut Document) {
     let grant = json!({
         "resource": "jobs/settle", "lease": "0.0", "holder": "worker-1", "token": TOKEN, "token_number": NUMBER,
-        "secret": "00112233445566778899aabbccddeeff", "slot": 0, "ttl_ms": 30_000, "remaining_ms": 30_000, "validity": "session", "state": "held", "reason": null
+        "secret": "00112233445566778899aabbccddeeff", "slot": 0, "ttl_ms": 30_000, "remaining_ms": 30_000, "validity": "session", "state": "held", "reason": null,
+        "drain_ms": 30_000
     });
     let current = json!({
         "resource": "jobs/settle", "token_number": NUMBER, "remaining_ms": 30_000, "state": "held"
@@ -53,18 +68,34 @@ pub fn describe(document: &mut Document) {
              `holder` and `ttl` are required. With a key the wait and the lease belong to the session of the key.",
         )
         .body::<AcquireBody>(true, json!({ "holder": "worker-1", "ttl": "30s", "wait": "5s" }))
-        .responds::<GrantBody>("Granted and durable", grant)
+        .responds::<GrantBody>("Granted and durable", grant.clone())
         .problems(&COMMAND)
-        .problems(&[
-            Code::Busy,
-            Code::HeldForOperator,
-            Code::Deadlock,
-            Code::Timeout,
-            Code::Quarantined,
-            Code::TokenExhausted,
-            Code::PermissionDenied,
-        ]);
+        .problems(&NOT_GRANTED);
     document.post("/v1/leases/{name}:acquire", acquire);
+    let acquire_all = OperationSpec::new("leases", "acquireAllLeases", "Acquire several leases: all of them or none")
+        .description("The leases are granted in one step, so that two callers that want the same ones cannot deadlock.")
+        .command_headers()
+        .body::<AcquireAllBody>(
+            true,
+            json!({ "resources": [{ "resource": "jobs/a" }, { "resource": "jobs/b", "shared": true }], "holder": "worker-1", "ttl": "30s" }),
+        )
+        .responds::<GrantsBody>("Granted and durable, in the order of the request", json!({ "grants": [grant] }))
+        .problems(&COMMAND)
+        .problems(&NOT_GRANTED);
+    document.post("/v1/leases:acquire_all", acquire_all);
+    let renew_many = OperationSpec::new("leases", "renewLeases", "Extend leases of one session")
+        .description("Each lease has its own result: `remaining_ms`, or the `code` of the reason why it is not held.")
+        .command_headers()
+        .body::<RenewLeasesBody>(
+            true,
+            json!({ "session": "17.0", "leases": [{ "lease": "3.0", "token_number": NUMBER }] }),
+        )
+        .responds::<RenewedLeasesBody>(
+            "Results in the order of the request",
+            json!({ "results": [{ "remaining_ms": 30_000 }, { "code": "LEASE_LOST", "reason": "ttl", "state": "expired" }] }),
+        )
+        .problems(&COMMAND);
+    document.post("/v1/leases:renew", renew_many);
     let renew = command("renewLease", "Extend a lease")
         .token_header()
         .body::<RenewBody>(false, json!({ "ttl": "30s", "progress": "42" }))
@@ -78,10 +109,11 @@ pub fn describe(document: &mut Document) {
         .description("The result holds for a moment during the call. It is not a fence: only the check in the target stops a late write.")
         .token_header()
         .body::<CheckBody>(false, json!({}))
-        .responds::<CurrentLeaseBody>("The lease is held", current)
+        .responds::<CurrentLeaseBody>("The lease is held", current.clone())
         .problems(&NOT_HELD)
         .problems(&COMMAND);
     document.post("/v1/leases/{name}:check", check);
+    describe_holder_commands(document, &current);
     let draining = json!({
         "resource": "jobs/settle", "token_number": NUMBER, "remaining_ms": 10_000, "drain_ms": 10_000, "state": "held"
     });
@@ -109,4 +141,52 @@ pub fn describe(document: &mut Document) {
         .command_headers()
         .body::<WaiveBody>(true, json!({ "comment": "every old holder was stopped by hand" }));
     document.post("/v1/quarantine:waive", done(waive).problems(&COMMAND).problems(&missing).may_need_approval());
+}
+
+/// Commands that the holder of a lease sends while it works.
+fn describe_holder_commands(document: &mut Document, current: &Value) {
+    let held = |id: &str, summary: &str| {
+        command(id, summary).token_header().problems(&NOT_HELD).problems(&COMMAND).problems(&[Code::NotFound])
+    };
+    let progress = held("reportProgress", "Report progress of the work under a lease")
+        .body::<ProgressBody>(true, json!({ "progress": "7" }))
+        .responds::<CurrentLeaseBody>("The lease is held", current.clone());
+    document.post("/v1/leases/{name}:progress", progress);
+    let rotate = held("rotateToken", "Give a lease a higher token")
+        .body::<TokenBody>(false, json!({}))
+        .responds::<CurrentLeaseBody>("The lease has the new token", current.clone());
+    document.post("/v1/leases/{name}:rotate", rotate);
+    let drained = held("finishDrain", "Report that the predecessor of a handoff has stopped writing")
+        .body::<TokenBody>(false, json!({}));
+    document.post("/v1/leases/{name}:drained", done(drained));
+    let confirm = held("confirmHold", "Turn reserved units into a commitment; the lease ends")
+        .body::<TokenBody>(false, json!({}));
+    document.post("/v1/leases/{name}:confirm", done(confirm));
+    let resize = held("resizeHold", "Change the number of reserved units")
+        .body::<ResizeBody>(true, json!({ "units": 3 }))
+        .responds::<CurrentLeaseBody>("The units are reserved", current.clone())
+        .problems(&[Code::Busy]);
+    document.post("/v1/leases/{name}:resize", resize);
+    let veto = held("vetoExpiry", "Defer the expiry of a lease while an obligation is in flight")
+        .body::<VetoBody>(true, json!({ "duration": "5s" }))
+        .responds::<CurrentLeaseBody>("The lease is held", current.clone());
+    document.post("/v1/leases/{name}:veto", veto);
+    let put = held("putState", "Write small state under a lease, or delete it")
+        .description(
+            "The write applies only if the lease is current. Bytes that are not text are sent as `value_base64`. Without a value \
+             the key is deleted. `GET /v1/state/{name}` reads it.",
+        )
+        .body::<PutBody>(true, json!({ "key": "checkpoint", "value": "120", "expected_revision": "3" }))
+        .responds::<RevisionBody>("Written and durable", json!({ "revision": "4" }));
+    document.post("/v1/leases/{name}:put", put);
+    let pin = held("pinPosition", "Pin a position, so that a collector does not delete it")
+        .body::<PinBody>(true, json!({ "position": "120" }))
+        .responds::<CurrentLeaseBody>("The position is pinned while the lease is held", current.clone());
+    document.post("/v1/leases/{name}:pin", pin);
+    let collect = command("collect", "Request permission to delete data that readers may have pinned")
+        .body::<CollectBody>(true, json!({ "below": "120" }))
+        .responds::<CollectBelowBody>("Data below this position may be deleted", json!({ "collect_below": "100" }))
+        .problems(&COMMAND)
+        .problems(&[Code::NotFound]);
+    document.post("/v1/leases/{name}:collect", collect);
 }

@@ -7,6 +7,7 @@ mod coverage;
 mod health;
 mod leases;
 mod operation;
+mod payloads;
 mod proposals;
 mod queries;
 mod sessions;
@@ -78,6 +79,7 @@ fn build() -> OpenApi {
     let security = operation::security(&mut document.components);
     leases::describe(&mut document);
     sessions::describe(&mut document);
+    payloads::describe(&mut document);
     queries::describe(&mut document);
     audit_and_backup::describe(&mut document);
     charters::describe(&mut document);

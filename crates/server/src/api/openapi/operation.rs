@@ -21,9 +21,12 @@ use utoipa::openapi::{Components, ContentBuilder, HeaderBuilder, Ref, RefOr, Req
 use super::TOKEN;
 
 /// Groups of operations.
-pub const TAGS: [(&str, &str); 7] = [
+pub const TAGS: [(&str, &str); 10] = [
     ("leases", "Acquire, renew, release and revoke leases."),
     ("sessions", "Sessions own many leases and make retries safe."),
+    ("queues", "Messages with visibility timeouts, receipts and dead letters."),
+    ("state", "Small values that are written under a lease."),
+    ("cache", "Read leases on cached copies, and writes that wait for them."),
     ("queries", "Read the current state. Only token numbers are shown; the token itself belongs to its holder."),
     ("history", "The audit log and backups."),
     ("charters", "Rules for the resources under a prefix."),
@@ -89,6 +92,16 @@ impl OperationSpec {
     /// The header of a command that needs two identities where the access file lists it, and what it is answered then.
     pub fn may_need_approval(self) -> Self {
         self.header(ALONE).problems(&[Code::ApprovalRequired, Code::PermissionDenied])
+    }
+
+    /// The header with the secret of a delivery or of a grant of a cached key.
+    pub fn lease_secret_header(self) -> Self {
+        self.header(LEASE_SECRET)
+    }
+
+    /// The header with the secret of a session.
+    pub fn session_secret_header(self) -> Self {
+        self.header(SESSION_SECRET)
     }
 
     /// The header with which a standby answers it too.
