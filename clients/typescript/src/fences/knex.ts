@@ -1,6 +1,6 @@
 // Fenced writes with knex: the token is presented at the start of every transaction.
 
-import { presentedToken, type TokenSource } from "./presented-token.js";
+import { presentedToken, transactionLimit, type TokenSource } from "./presented-token.js";
 import { mapPostgresErrors } from "./postgres.js";
 
 /** What this module needs of knex and of its transactions. */
@@ -32,8 +32,8 @@ export class KnexFence {
   async transaction<Tx extends KnexLike, T>(knex: KnexInstance<Tx>, work: (tx: Tx) => Promise<T>): Promise<T> {
     return await mapPostgresErrors(() =>
       knex.transaction(async (tx) => {
-        const left = this.#source.remaining?.();
-        const [more, bindings] = left === undefined ? ["", []] : [", remaining => ?::interval", [`${Math.max(1, Math.floor(left))} milliseconds`]];
+        const limit = transactionLimit(this.#source);
+        const [more, bindings] = limit === undefined ? ["", []] : [", remaining => ?::interval", [`${limit} milliseconds`]];
         await tx.raw(`SELECT leasehold.admit(?, ?${more})`, [presentedToken(this.#source), this.#resource, ...bindings]);
         return await work(tx);
       }),

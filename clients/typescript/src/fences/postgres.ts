@@ -3,7 +3,7 @@
 // The database must have the fence (docs/how-to/fence/postgres.md). The checks run in the server; these functions send the token and
 // map SQLSTATE LH001 to StaleTokenError.
 
-import { presentedToken, type TokenSource } from "./presented-token.js";
+import { presentedToken, transactionLimit, type TokenSource } from "./presented-token.js";
 import { postgresRefusal } from "./refusal.js";
 
 /** What this module needs of a client of node-postgres; a `Client` and a `PoolClient` have it. */
@@ -24,8 +24,8 @@ export interface ClaimOptions {
 
 /** Milliseconds of a lease as an interval; none for a source without a deadline. */
 function interval(source: TokenSource): string | null {
-  const left = source.remaining?.();
-  return left === undefined ? null : `${Math.max(1, Math.floor(left))} milliseconds`;
+  const limit = transactionLimit(source);
+  return limit === undefined ? null : `${limit} milliseconds`;
 }
 
 /** Runs a call, and maps refusals of the fence to the errors of this client. */

@@ -11,6 +11,15 @@ export interface TokenSource {
   remaining?(): number;
 }
 
+/** A transaction may last at least this long: a holder that is late is refused by the fence, with a clear error. */
+const MIN_TRANSACTION_MS = 1_000;
+
+/** Milliseconds that a transaction may last; undefined for a source without a deadline. */
+export function transactionLimit(source: TokenSource): number | undefined {
+  const left = source.remaining?.();
+  return left === undefined ? undefined : Math.max(MIN_TRANSACTION_MS, Math.floor(left));
+}
+
 /** The token text to present. */
 export function presentedToken(source: TokenSource): string {
   return __LEASEHOLD_MUTANT__ === "no_token" ? "" : source.token;

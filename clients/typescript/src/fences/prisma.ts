@@ -1,6 +1,6 @@
 // Fenced writes with Prisma: the token is presented at the start of an interactive transaction.
 
-import { presentedToken, type TokenSource } from "./presented-token.js";
+import { presentedToken, transactionLimit, type TokenSource } from "./presented-token.js";
 import { mapPostgresErrors } from "./postgres.js";
 
 /** What this module needs of a transaction of Prisma. */
@@ -30,8 +30,8 @@ export class PrismaFence {
 
   /** Runs work in an interactive transaction that presents the token first, and that does not outlast the lease. */
   async transaction<Tx extends PrismaTransaction, T>(prisma: PrismaLike<Tx>, work: (tx: Tx) => Promise<T>): Promise<T> {
-    const left = this.#source.remaining?.();
-    const timeout = left === undefined ? {} : { timeout: Math.max(1, Math.floor(left)) };
+    const limit = transactionLimit(this.#source);
+    const timeout = limit === undefined ? {} : { timeout: limit };
     return await mapPostgresErrors(() =>
       prisma.$transaction(async (tx) => {
         await tx.$executeRawUnsafe("SELECT leasehold.admit($1::text, $2::text)", presentedToken(this.#source), this.#resource);
