@@ -34,6 +34,12 @@ pub enum Input<'a> {
 pub enum Command<'a> {
     /// Open a session.
     OpenSession(OpenSession<'a>),
+    /// Open a session for one request under an idempotency key that its client made, or find the one that was opened for it before.
+    /// The reply to the request is stored in the session, as under any request id (L11).
+    OpenKeySession {
+        /// Digest of the caller's identity and the key; it takes the place of a secret.
+        key: SecretDigest,
+    },
     /// Resume a session with its secret (S2).
     ResumeSession {
         /// The session.

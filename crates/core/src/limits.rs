@@ -56,6 +56,11 @@ pub const ACTORS_PER_SESSION: u32 = 4_096;
 pub const LEASES: usize = 1 << 27;
 /// Maximum number of live sessions.
 pub const SESSIONS: usize = 1 << 20;
+/// Maximum number of live sessions that carry only waits, above which no session is opened for an idempotency key.
+pub const KEY_SESSIONS: usize = 1 << 17;
+/// Time that the reply to a request under an idempotency key of its client is stored after its last use, in milliseconds; less if the
+/// longest ttl of the cluster is shorter.
+pub const KEY_TTL: u64 = 10 * 60_000;
 /// Maximum number of waiters on one resource.
 pub const WAITERS_PER_RESOURCE: usize = 1 << 17;
 /// Maximum number of waiters of one session.
@@ -181,6 +186,7 @@ const _: () = assert!(CYCLE_MEMBERS >= 2);
 const _: () = assert!((WAITERS_PER_SESSION as usize) < WAITERS);
 const _: () = assert!((LEASES_PER_SESSION as usize) < LEASES);
 const _: () = assert!(LEASES_PER_SESSION as usize * 2 <= QUERY_STEPS, "a query lists all leases of a session");
+const _: () = assert!(KEY_SESSIONS * 4 <= SESSIONS, "idempotency keys leave sessions for holders");
 const _: () = assert!(MULTI <= LEASES_PER_SESSION as usize);
 const _: () = assert!(RECEIVE_MAX <= LEASES_PER_SESSION as usize);
 const _: () = assert!(QUEUE_ITEMS <= QUEUE_ITEMS_TOTAL);

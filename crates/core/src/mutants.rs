@@ -61,6 +61,7 @@ mutants! {
     MaxHoldIgnored breaks "L10",
     OldRequestIsNew breaks "L11",
     AnswerNotStored breaks "L11",
+    KeyAlwaysNew breaks "L11",
     CreditNotRecorded breaks "L12",
     LateRenewalRefused breaks "L12",
     LowerTokenAdmitted breaks "F1",

@@ -130,6 +130,8 @@ fn subject(action: Action) -> Subject {
         | A::CacheFilled => Subject::Existing { has_id: false },
         A::Approve | A::CancelProposal => Subject::Proposal,
         A::OpenSession
+        | A::OpenKeySession
+        | A::ListSession
         | A::Acquire
         | A::AcquireAll
         | A::SetCapacity

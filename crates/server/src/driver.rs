@@ -244,6 +244,10 @@ impl<J: Journal> Driver<J> {
                 self.grantor.step(now, &Input::Request(request, open.command(*secret)));
                 None
             }
+            RequestPayload::OpenKey(key) => {
+                self.grantor.step(now, &Input::Request(request, Command::OpenKeySession { key: *key }));
+                None
+            }
             RequestPayload::Resume(session, secret) => {
                 let resume = Command::ResumeSession { session: *session, secret: *secret };
                 self.grantor.step(now, &Input::Request(request, resume));

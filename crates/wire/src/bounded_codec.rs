@@ -33,11 +33,13 @@ message_limits! { MAX_REQUEST_BYTES, MAX_REQUEST_FIELDS:
     SetCapacity SetMaxTtl WaiveQuarantine ShowRequest ListRequest HeldByRequest WaitersRequest DeadlocksRequest HistoryRequest
     UsageRequest StatusRequest WatchRequest ChartersRequest SetCharter RemoveCharter Charter BackupRequest AuditRequest
     ExportAuditRequest VerifyAuditRequest ResizeHold Veto StateRequest QueueRequest FenceReports CoverageRequest
+    Reconcile Cancel SessionLeasesRequest RenewLeasesRequest Progress Put Pin Collect DeliveryCommand CacheCommand ObserveToken
     ForgetTarget StepDown Approve CancelProposal ProposalsRequest ClusterRequest ListAuditHeadsRequest ListDenialsRequest
     KeysRequest
 }
 
 message_limits! { MAX_RESPONSE_BYTES, MAX_RESPONSE_FIELDS:
+    SessionLeaseList RenewBatchResult PutResult CollectResult DeliveryAnswer CacheAnswer
     ServerBatch Welcome SessionState Done Grant Grants CurrentLease ResourceView ResourceList LeaseList WaiterList
     DeadlockList EndedLeaseList UsageList Status Event Charters BackupChunk AuditPage AuditExportChunk AuditVerification
     StateList QueueView Coverage ClusterView AuditHeads Denials SealKeySet ProposalList

@@ -138,6 +138,7 @@ const _: () = {
 // Columns: holder, observer, operator, reporter, approver, admin.
 actions! {
     OpenSession "open_session" AnyGrant [Y N N N N Y],
+    OpenKeySession "open_key_session" AnyGrant [Y Y Y Y Y Y],
     ResumeSession "resume_session" AnyGrant [O N N N N O],
     RenewSession "renew_session" AnyGrant [O N N N N O],
     Reconcile "reconcile" AnyGrant [O N N N N O],

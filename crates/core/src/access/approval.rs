@@ -159,6 +159,7 @@ impl Action {
             | Self::CacheFilled => &[],
             // They end a lease of another only where the charter says so: by preemption, or to resolve a deadlock.
             Self::OpenSession
+            | Self::OpenKeySession
             | Self::Acquire
             | Self::AcquireAll
             | Self::Enqueue

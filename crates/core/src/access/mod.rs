@@ -13,8 +13,8 @@ mod rights;
 mod role;
 
 pub use action::{
-    Action, ActionScope, MAY_NOT_ACT_ALONE, NO_LEASE_PROOF, NO_SESSION_PROOF, SECRET_DIFFERS, NOT_BOUND, NOT_OWNER, Permission,
-    SAME_IDENTITY,
+    Action, ActionScope, MAY_NOT_ACT_ALONE, NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_BOUND, NOT_OWNER, Permission,
+    SAME_IDENTITY, SECRET_DIFFERS,
 };
 pub use approval::{ApprovalRules, DangerousAction, Replacement, ReplacementCase};
 pub use attribution::{Attribution, RequestOrigin, Via};

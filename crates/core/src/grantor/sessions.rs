@@ -18,6 +18,9 @@ use crate::secret::SecretDigest;
 use crate::store::slab::REUSE_MAX;
 use crate::token::{Number, next_number, plausible_max};
 
+/// The holder name of sessions that were opened for idempotency keys, for people.
+const KEY_HOLDER: &str = "idempotency key";
+
 impl Grantor {
     pub(super) fn open_session(&mut self, caller: &Caller<'_>, open: &OpenSession<'_>) -> Result<Answer, Refusal> {
         let holder = HolderName::parse(open.holder)?.as_str();
@@ -34,6 +37,26 @@ impl Grantor {
         let waits_only = open.waits_only;
         self.record(&Record::SessionOpened { session, owner, holder, ttl, secret, waits_only });
         Ok(self.session_grant(session, false))
+    }
+
+    /// The session of an idempotency key: the one that was opened for it, or a new one. A second request under the key finds the
+    /// stored reply in it, also after a failover (L11). Only the same identity finds it, because the digest covers the identity (A6).
+    pub(super) fn open_key_session(&mut self, caller: &Caller<'_>, key: SecretDigest) -> Result<Answer, Refusal> {
+        if let Some(slot) = self.table.key_session(&key.bytes()) {
+            let id = self.session_id(slot);
+            let is_own = self.table.owners.name(self.table.session(slot).owner) == caller.principal;
+            // One that is past its deadline ends here, and the key is new.
+            if is_own && self.live_session(id).is_ok() && !mutants::on(Mutant::KeyAlwaysNew) {
+                self.extend_session(slot);
+                return Ok(self.session_grant(id, false));
+            }
+        }
+        if self.table.key_sessions.len() >= limits::KEY_SESSIONS {
+            let max = limits::KEY_SESSIONS as u64;
+            return Err(Refusal::Exhausted { limit: Limit::Sessions, max, got: max + 1 });
+        }
+        let ttl_ms = limits::KEY_TTL.min(self.table.max_ttl());
+        self.open_session(caller, &OpenSession { holder: KEY_HOLDER, ttl_ms, secret: key, waits_only: true })
     }
 
     /// The lowest reuse count for a new session, from the wall clock.

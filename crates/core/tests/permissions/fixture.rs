@@ -170,6 +170,7 @@ impl Fixture {
         let (key, session, reader, writer, ttl_ms) = (self.name, None, "reader", "writer", 60_000);
         match action {
             A::OpenSession
+            | A::OpenKeySession
             | A::Acquire
             | A::AcquireAll
             | A::SetCapacity
@@ -239,6 +240,7 @@ impl Fixture {
             | A::ExportAudit
             | A::VerifyAudit
             | A::Backup
+            | A::ListSession
             | A::Metrics => return false,
         }
         true
@@ -268,6 +270,7 @@ impl Fixture {
                 secret: SECRET.into(),
                 waits_only: false,
             }),
+            A::OpenKeySession => Command::OpenKeySession { key: SECRET.into() },
             A::ResumeSession => Command::ResumeSession { session, secret: SECRET.into() },
             A::RenewSession => Command::RenewSession { session, held: None },
             A::Reconcile => Command::Reconcile { session, leases: &[], range: IdRange::ALL },
@@ -364,6 +367,7 @@ impl Fixture {
             | A::ExportAudit
             | A::VerifyAudit
             | A::Backup
+            | A::ListSession
             | A::Metrics => unreachable!("a query has no command"),
         };
         self.step_with(caller, None, proof, command)

@@ -7,6 +7,7 @@ pub mod approvals;
 pub mod attribution;
 mod charters;
 mod checks;
+pub mod client_keys;
 mod commands;
 mod expect;
 mod labels;

@@ -15,7 +15,7 @@ use leasehold_wire::headers::POSITION;
 use leasehold_wire::v1::leasehold_server::Leasehold;
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
-use leasehold_wire::{problem, problem_to_status, v1, welcome};
+use leasehold_wire::{problem, problem_to_status, session_id, v1, welcome};
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
@@ -173,6 +173,96 @@ impl Leasehold for GrpcService {
     async fn close_session(&self, request: Request<v1::CloseSession>) -> Result<Response<v1::Done>, Status> {
         let (metadata, _, message) = request.into_parts();
         self.execute_done(&metadata, Operation::CloseSession(message)).await
+    }
+
+    async fn reconcile(&self, request: Request<v1::Reconcile>) -> Result<Response<v1::SessionState>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        match self.execute(&metadata, Operation::Reconcile(message)).await? {
+            (Answer::Session(session), position) => respond(session, position),
+            _ => Err(unexpected_answer()),
+        }
+    }
+
+    async fn cancel(&self, request: Request<v1::Cancel>) -> Result<Response<v1::Done>, Status> {
+        let (metadata, extensions, message) = request.into_parts();
+        let operation = Operation::Cancel(message);
+        check_rate(&extensions, &operation)?;
+        self.execute_done(&metadata, operation).await
+    }
+
+    async fn session_leases(
+        &self,
+        request: Request<v1::SessionLeasesRequest>,
+    ) -> Result<Response<v1::SessionLeaseList>, Status> {
+        let secret = parse_metadata(request.metadata(), &self.api)?.session_secret;
+        respond_query(self.api.session_leases(request.into_inner(), secret).await)
+    }
+
+    async fn renew_leases(
+        &self,
+        request: Request<v1::RenewLeasesRequest>,
+    ) -> Result<Response<v1::RenewBatchResult>, Status> {
+        let (metadata, extensions, message) = request.into_parts();
+        check_rate(&extensions, &Operation::Renew(v1::Renew::default()))?;
+        let metadata = parse_metadata(&metadata, &self.api)?;
+        let leases = message.to_leases().map_err(|refusal| problem_to_status(problem(&refusal)))?;
+        respond_query(self.api.renew_leases(&metadata, session_id(message.session), leases).await)
+    }
+
+    async fn progress(&self, request: Request<v1::Progress>) -> Result<Response<v1::CurrentLease>, Status> {
+        let (metadata, extensions, message) = request.into_parts();
+        let operation = Operation::Progress(message);
+        check_rate(&extensions, &operation)?;
+        self.execute_current(&metadata, operation).await
+    }
+
+    async fn rotate(&self, request: Request<v1::LeaseRef>) -> Result<Response<v1::CurrentLease>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        self.execute_current(&metadata, Operation::Rotate(message)).await
+    }
+
+    async fn put(&self, request: Request<v1::Put>) -> Result<Response<v1::PutResult>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        match self.execute(&metadata, Operation::Put(message)).await? {
+            (Answer::Stored(stored), position) => respond(stored, position),
+            (_, position) => respond(v1::PutResult { revision: 0 }, position),
+        }
+    }
+
+    async fn pin(&self, request: Request<v1::Pin>) -> Result<Response<v1::CurrentLease>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        self.execute_current(&metadata, Operation::Pin(message)).await
+    }
+
+    async fn collect(&self, request: Request<v1::Collect>) -> Result<Response<v1::CollectResult>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        match self.execute(&metadata, Operation::Collect(message)).await? {
+            (Answer::CollectBelow(below), position) => respond(v1::CollectResult { below }, position),
+            _ => Err(unexpected_answer()),
+        }
+    }
+
+    async fn delivery(&self, request: Request<v1::DeliveryCommand>) -> Result<Response<v1::DeliveryAnswer>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        let metadata = parse_metadata(&metadata, &self.api)?;
+        match self.api.delivery(metadata, message).await.map_err(problem_to_status)? {
+            (Answer::Delivery(answer), position) => respond(answer, position),
+            (Answer::Refused(problem), position) => Err(with_position(problem_to_status(*problem), position)),
+            _ => Err(unexpected_answer()),
+        }
+    }
+
+    async fn cache(&self, request: Request<v1::CacheCommand>) -> Result<Response<v1::CacheAnswer>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        match self.execute(&metadata, Operation::Cache(message)).await? {
+            (Answer::Cache(answer), position) => respond(answer, position),
+            _ => Err(unexpected_answer()),
+        }
+    }
+
+    async fn observe_token(&self, request: Request<v1::ObserveToken>) -> Result<Response<v1::Done>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        self.execute_done(&metadata, Operation::ObserveToken(message)).await
     }
 
     async fn renew(&self, request: Request<v1::Renew>) -> Result<Response<v1::CurrentLease>, Status> {

@@ -20,7 +20,9 @@ use super::problems::{identity_queue_full, no_reply, not_submitted, queue_full};
 use super::queries::status_of;
 use crate::access::StreamAccess;
 use crate::identity::{Identity, current_or_local};
-use crate::request::{DurableReply, Outbox, OutboxReceiver, Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload, SeenToken};
+use crate::request::{
+    DurableReply, Outbox, OutboxReceiver, Outgoing, QueuedRequest, RenewalBatch, ReplyTo, RequestPayload, SeenToken,
+};
 use crate::request_queue::SubmitError;
 use crate::transport::{RequestRate, problem_of_status, rate_limit};
 use crate::{clock, random};
@@ -257,17 +259,18 @@ fn outgoing(
 ) -> impl Stream<Item = Result<v1::ServerBatch, Status>> + Send {
     let first = v1::ServerBatch { welcome: Some(welcome), ..Default::default() };
     let none = (Vec::new().into_iter(), 0);
-    let rest = futures::stream::unfold((api, receiver, none), |(api, receiver, (mut items, mut position))| async move {
-        if items.len() == 0 {
-            let batch = receiver.outbox().recv().await?;
-            (items, position) = (batch.items.into_iter(), batch.position);
-        }
-        let batch = encode_batch(&mut items, position, &api);
-        if batch.close.is_some() {
-            receiver.outbox().close();
-        }
-        Some((Ok(batch), (api, receiver, (items, position))))
-    });
+    let rest =
+        futures::stream::unfold((api, receiver, none), |(api, receiver, (mut items, mut position))| async move {
+            if items.len() == 0 {
+                let batch = receiver.outbox().recv().await?;
+                (items, position) = (batch.items.into_iter(), batch.position);
+            }
+            let batch = encode_batch(&mut items, position, &api);
+            if batch.close.is_some() {
+                receiver.outbox().close();
+            }
+            Some((Ok(batch), (api, receiver, (items, position))))
+        });
     futures::StreamExt::chain(futures::stream::iter([Ok(first)]), rest)
 }
 

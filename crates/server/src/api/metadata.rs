@@ -9,6 +9,7 @@ use leasehold_wire::headers::{
 };
 
 use super::Api;
+use crate::identity::current_or_local;
 use crate::request::SeenToken;
 
 /// Metadata of a unary request, from HTTP headers or gRPC metadata.
@@ -16,6 +17,8 @@ use crate::request::SeenToken;
 pub struct RequestMetadata {
     /// The key that identifies a retry.
     pub key: Option<IdempotencyKey>,
+    /// Digest of the caller's identity and a key that the caller made itself, instead of `key`.
+    pub client_key: Option<SecretDigest>,
     /// The highest token that the caller has seen.
     pub token_seen: Option<SeenToken>,
     /// The secret of the lease that the request is about.
@@ -32,13 +35,9 @@ impl RequestMetadata {
         api: &Api,
         header: impl Fn(&'static str) -> Result<Option<&'a str>, Refusal>,
     ) -> Result<Self, Refusal> {
-        let key = match header(IDEMPOTENCY_KEY)? {
-            None => None,
-            Some(key) => Some(IdempotencyKey::parse(key).map_err(|_| Refusal::Invalid {
-                field: IDEMPOTENCY_KEY,
-                reason: "<session>:<sequence>, for example 17.0:42; without a session a retry is not detected",
-            })?),
-        };
+        let text = header(IDEMPOTENCY_KEY)?;
+        let key = text.and_then(|text| IdempotencyKey::parse(text).ok());
+        let client_key = text.filter(|_| key.is_none()).map(client_key).transpose()?;
         let resource = header(TOKEN_SEEN_RESOURCE)?.map(|text| {
             let reason = "must be the name of the token's resource, percent-encoded";
             percent_decode(text).ok_or(Refusal::Invalid { field: TOKEN_SEEN_RESOURCE, reason })
@@ -67,16 +66,54 @@ impl RequestMetadata {
             percent_decode(text).ok_or(Refusal::Invalid { field: ALONE, reason })
         });
         let alone = alone.transpose()?.map(Into::into);
-        Ok(Self { key, token_seen, lease_secret, session_secret, alone })
+        Ok(Self { key, client_key, token_seen, lease_secret, session_secret, alone })
     }
 
     /// Whether a retry of the request is recognized.
     pub fn has_key(&self) -> bool {
-        self.key.is_some()
+        self.key.is_some() || self.client_key.is_some()
     }
 
     /// The id under which the request can be retried.
     pub fn request_id(&self) -> Option<RequestId> {
         self.key.map(|key| key.id(0))
+    }
+}
+
+/// Length of an idempotency key that a client makes.
+const CLIENT_KEY_LENGTH: std::ops::RangeInclusive<usize> = 16..=128;
+
+/// The digest of a key that a client made, for example a UUID. It covers the identity, so that no other identity finds what is stored
+/// under the key (A6).
+fn client_key(text: &str) -> Result<SecretDigest, Refusal> {
+    let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
+    if !CLIENT_KEY_LENGTH.contains(&text.len()) || !is_visible || is_like_session_key(text) {
+        let reason = "<session>:<sequence>, for example 17.0:42, or 16 to 128 visible ASCII characters such as a UUID";
+        return Err(Refusal::Invalid { field: IDEMPOTENCY_KEY, reason });
+    }
+    let principal = &current_or_local().principal;
+    // A principal has no zero byte, so that the two parts are distinct.
+    Ok(SecretDigest::of(&[principal.as_bytes(), b"\0", text.as_bytes()].concat()))
+}
+
+/// Whether a text looks like the key of a session that has a mistake, and not like one that a client made.
+fn is_like_session_key(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b':')) && text.contains(':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_makes_keys_of_16_to_128_visible_characters() {
+        for good in ["0c7f2c7e-8f9b-4b52-9f2e-6d1a5f0c9c11", "0123456789abcdef", &"k".repeat(128)] {
+            assert!(client_key(good).is_ok(), "{good}");
+        }
+        for bad in ["", "short", "0123456789abcde", &"k".repeat(129), "0123456789 abcdef", "17.0:99999999999999999999"]
+        {
+            assert!(client_key(bad).is_err(), "{bad}");
+        }
+        assert!(client_key("0123456789abcdef").ok() != client_key("0123456789abcdeg").ok());
     }
 }

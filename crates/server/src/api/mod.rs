@@ -7,6 +7,7 @@ mod audit_and_backup;
 mod grpc;
 mod grpc_session;
 mod http;
+mod key_session;
 mod lease_renewals;
 mod metadata;
 mod openapi;
@@ -46,6 +47,7 @@ use crate::sealing::TokenSealer;
 use crate::snapshotter::SnapshotHandle;
 use crate::status::ServerStatus;
 use crate::watch::{self, ResourceEvent, WatchMessage, Watchers};
+use key_session::KeySession;
 use problems::{no_reply, not_submitted, shutting_down};
 use wait_session::WaitSession;
 
@@ -154,7 +156,7 @@ impl Api {
         let caller = self.caller();
         let mut proof = self.proof(&metadata, &operation);
         // A session of the request id may carry the wait, so that a retry finds it; the core decides.
-        let wait_session = match unsessioned_wait(&mut operation).filter(|_| metadata.key.is_none()) {
+        let wait_session = match unsessioned_wait(&mut operation).filter(|_| !metadata.has_key()) {
             None => None,
             Some(session) => {
                 let opened = WaitSession::open(self).await?;
@@ -163,14 +165,25 @@ impl Api {
                 Some(opened)
             }
         };
-        let id = metadata.request_id();
+        let key_session = match metadata.client_key {
+            Some(key) => Some(KeySession::open(self, key, &operation).await?),
+            None => None,
+        };
+        if let Some(session) = &key_session {
+            // The digest that found the session covers the identity and the key.
+            proof.stream = Some(session.id);
+        }
+        let id = key_session.as_ref().map(KeySession::request_id).or_else(|| metadata.request_id());
         let request = self.core_request(&operation, id, metadata.token_seen);
         let request = Request { proof, ..request };
         let cancellable = session_of_wait(&operation).filter(|_| request.id.is_none() && wait_session.is_none());
         let body = RequestPayload::Operation(Box::new(operation));
-        let reply = match cancellable {
-            Some(session) => self.submit_cancellable(session, request, body, caller).await?,
-            None => self.submit_alone(request, body, caller, metadata.alone).await?,
+        let reply = match (cancellable, key_session) {
+            (Some(session), _) => self.submit_cancellable(session, request, body, caller).await?,
+            (None, Some(session)) => {
+                session.renew_during(self, self.submit_alone(request, body, caller, metadata.alone)).await?
+            }
+            (None, None) => self.submit_alone(request, body, caller, metadata.alone).await?,
         };
         drop(wait_session);
         Ok((grpc_session::encode_answer(&reply, self), reply.position))

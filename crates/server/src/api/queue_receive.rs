@@ -26,6 +26,11 @@ impl Api {
             Some(Command::Receive(receive)) => std::mem::take(&mut receive.wait_ms),
             _ => 0,
         };
+        if metadata.client_key.is_some() && matches!(command.command, Some(Command::Receive(_))) {
+            let reason =
+                "<session>:<sequence> or none; a message whose reply is lost returns after its visibility timeout";
+            return Err(problem(&Refusal::Invalid { field: IDEMPOTENCY_KEY, reason }));
+        }
         if wait_ms == 0 {
             return self.call(metadata, Operation::Delivery(command)).await;
         }

@@ -74,14 +74,14 @@ impl DenialReason {
 
 /// Fields that have a label of their own; all others share `other`.
 const FIELDS: &str = "\
-    access actor after alone answer at_expiry authorization before body cache capacity certificate charter client clock_drift_ppm cluster comment \
-    content-encoding content-type cursor delay delivery drain drain_ms event grace grpc-encoding grpc-timeout \
-    handoff head held hello highest highest_token holder host idempotency-key interval_ms key lease lease-secret lease-token leasehold-alone \
-    lease-token-seen leases limit lowest_pending mark max_attempts max_hold max_ttl method min_position mode number offset \
-    oldest_first operation origin path payload preemption prefix presented priority progress query reason receipt \
+    access actor after alone answer at_expiry authorization before below body body_base64 cache capacity certificate charter client clock_drift_ppm cluster comment \
+    content-encoding content-type cursor delay delivery digest drain drain_ms duration event expected_revision fill from grace grpc-encoding grpc-timeout \
+    handoff head held hello highest highest_token holder host idempotency-key intent interval_ms item key lease lease-secret lease-token leasehold-alone \
+    lease-token-seen leases limit lowest_pending mark max_attempts max_hold max_ttl method min_position missing_version mode number offset \
+    oldest_first operation origin path payload position preemption prefix presented priority progress query reason receipt \
     refusals renewal renewals reports request required_features resource resources sec-fetch-site secret sequence \
     session session-secret shared slot slots starts_from target targets times token token_number token_numbers ttl ttl_ms \
-    uncommitted units unread validity veto visibility wait";
+    uncommitted units unread until validity value value_base64 veto visibility wait";
 
 /// Name of the limit on requests per second of a connection.
 pub const REQUEST_RATE: &str = "request_rate";

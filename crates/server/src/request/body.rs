@@ -15,6 +15,8 @@ pub enum RequestPayload {
     Operation(Box<v1::request::Operation>),
     /// A new session, with the digest of the secret generated for it.
     Open(v1::OpenSession, SecretDigest),
+    /// The session of an idempotency key, by the digest of the caller's identity and the key.
+    OpenKey(SecretDigest),
     /// A session to resume, with the digest of the secret that was presented.
     Resume(SessionId, SecretDigest),
 }
@@ -30,7 +32,7 @@ impl RequestPayload {
                 }
                 _ => "",
             },
-            Self::Open(..) | Self::Resume(..) => "",
+            Self::Open(..) | Self::OpenKey(_) | Self::Resume(..) => "",
         }
     }
 
@@ -42,7 +44,7 @@ impl RequestPayload {
                 v1::request::Operation::AcquireAll(all) => &all.holder,
                 _ => "",
             },
-            Self::Open(..) | Self::Resume(..) => "",
+            Self::Open(..) | Self::OpenKey(_) | Self::Resume(..) => "",
         }
     }
 
@@ -53,7 +55,7 @@ impl RequestPayload {
                 v1::request::Operation::Delivery(delivery) => Some(&delivery.queue),
                 _ => None,
             },
-            Self::Open(..) | Self::Resume(..) => None,
+            Self::Open(..) | Self::OpenKey(_) | Self::Resume(..) => None,
         }
     }
 
@@ -64,7 +66,7 @@ impl RequestPayload {
                 v1::request::Operation::Cache(cache) => Some(&cache.key),
                 _ => None,
             },
-            Self::Open(..) | Self::Resume(..) => None,
+            Self::Open(..) | Self::OpenKey(_) | Self::Resume(..) => None,
         }
     }
 
@@ -105,6 +107,7 @@ impl RequestPayload {
         match self {
             Self::Operation(operation) => operation_name(operation),
             Self::Open(..) => "open_session",
+            Self::OpenKey(_) => "open_key_session",
             Self::Resume(..) => "resume_session",
         }
     }
@@ -120,7 +123,7 @@ impl RequestPayload {
         match self {
             Self::Operation(operation) => operation.encoded_len(),
             Self::Open(open, _) => open.holder.len(),
-            Self::Resume(..) => 0,
+            Self::OpenKey(_) | Self::Resume(..) => 0,
         }
     }
 }

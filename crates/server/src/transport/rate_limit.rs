@@ -28,7 +28,8 @@ const EXEMPT_PATHS: [&str; 4] = [SESSION_PATH, "/healthz", "/readyz", "/metrics"
 /// Paths under which some operations are exempt. Their handlers decide, once they have decoded the operation.
 const DECODED_PATHS: [&str; 3] = ["/v1/leases/", "/v1/leases:", "/v1/sessions/"];
 /// gRPC methods whose operation is exempt if it can be decoded.
-const DECODED_METHODS: [&str; 4] = ["Renew", "RenewSession", "Release", "FinishDrain"];
+const DECODED_METHODS: [&str; 7] =
+    ["Renew", "RenewLeases", "RenewSession", "Release", "FinishDrain", "Cancel", "Progress"];
 
 /// Whether an operation is exempt from the limit.
 pub fn is_exempt(operation: &Operation) -> bool {

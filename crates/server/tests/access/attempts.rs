@@ -233,6 +233,8 @@ pub fn http_request(attempt: &Attempt<'_>) -> Option<(String, String)> {
     let comment = r#"{"comment":"for the test"}"#.to_owned();
     let post = |path: String, body: &str| Some((format!("POST {path}"), body.to_owned()));
     let lease_verb = |verb: &str, body: &str| post(format!("/v1/leases/{name}:{verb}"), body);
+    let queue = |verb: &str, body: &str| post(format!("/v1/queues/{name}:{verb}"), body);
+    let cache = |verb: &str, body: &str| post(format!("/v1/cache/{name}:{verb}"), body);
     let get = |path: String| Some((format!("GET {path}"), String::new()));
     match attempt.action {
         Action::OpenSession => post("/v1/sessions".into(), r#"{"holder":"w","ttl":"60s"}"#),
@@ -263,6 +265,23 @@ pub fn http_request(attempt: &Attempt<'_>) -> Option<(String, String)> {
         Action::Revoke => lease_verb("revoke", &comment),
         Action::Free => lease_verb("free", &comment),
         Action::SetCapacity => lease_verb("capacity", r#"{"units":2}"#),
+        Action::Enqueue => queue("send", r#"{"body":"1"}"#),
+        Action::Receive => queue("receive", r#"{"holder":"w","visibility":"60s"}"#),
+        Action::ExtendMessage => queue("extend", r#"{"item":"1","receipt":"1","visibility":"60s"}"#),
+        Action::AckMessage => queue("ack", r#"{"item":"1","receipt":"1"}"#),
+        Action::NackMessage => queue("nack", r#"{"item":"1","receipt":"1"}"#),
+        Action::RedriveMessage => queue("redrive", r#"{"item":"1"}"#),
+        Action::DropMessage => queue("drop", r#"{"item":"1"}"#),
+        Action::CacheRead => cache("read", r#"{"holder":"w","ttl":"60s"}"#),
+        Action::CacheRenewRead => cache("renew", r#"{"lease":"1"}"#),
+        Action::CacheInvalidated => cache("invalidated", r#"{"lease":"1"}"#),
+        Action::CacheIntend => cache("intend", r#"{"holder":"w","ttl":"60s"}"#),
+        Action::CacheCommit => cache("commit", r#"{"intent":"1"}"#),
+        Action::CacheAbort => cache("abort", r#"{"number":"1"}"#),
+        Action::CacheGetOrFill => cache("get_or_fill", r#"{"holder":"w","ttl":"60s"}"#),
+        Action::CacheFilled => cache("filled", r#"{"fill":"1"}"#),
+        Action::State => get(format!("/v1/state/{name}")),
+        Action::Queue => get(format!("/v1/queues/{name}")),
         Action::SetCharter => {
             Some((format!("PUT /v1/charters/{name}"), r#"{"comment":"for the test","charter":{}}"#.to_owned()))
         }
@@ -357,6 +376,10 @@ impl Attempt<'_> {
             Action::Waiters => {
                 let request = v1::WaitersRequest { resource: resource(), ..Default::default() };
                 query_code(client.waiters(request).await, |_| true)
+            }
+            Action::ListSession => {
+                let session = self.own.and_then(|(_, session)| session).unwrap_or(self.subject.session);
+                grpc_code(client.session_leases(v1::SessionLeasesRequest { session, ..Default::default() }).await)
             }
             Action::Deadlocks => query_code(client.deadlocks(v1::DeadlocksRequest::default()).await, |_| true),
             Action::EndedLeases => {

@@ -12,11 +12,36 @@ use crate::attempts::{Attempt, Subject, Transport, http_request};
 use crate::transport_clients::{HttpConnection, connect};
 
 /// The action of every gRPC method. The session stream is opened by a hello, and carries one action per request.
-pub const METHODS: [(&str, Action); 49] = [
+pub const METHODS: [(&str, Action); 74] = [
     ("Session", Action::OpenSession),
     ("OpenSession", Action::OpenSession),
     ("RenewSession", Action::RenewSession),
     ("CloseSession", Action::CloseSession),
+    ("Reconcile", Action::Reconcile),
+    ("Cancel", Action::Cancel),
+    ("SessionLeases", Action::ListSession),
+    ("RenewLeases", Action::Renew),
+    ("Progress", Action::Progress),
+    ("Rotate", Action::Rotate),
+    ("Put", Action::Put),
+    ("Pin", Action::Pin),
+    ("Collect", Action::Collect),
+    ("Delivery", Action::Enqueue),
+    ("Delivery", Action::Receive),
+    ("Delivery", Action::ExtendMessage),
+    ("Delivery", Action::AckMessage),
+    ("Delivery", Action::NackMessage),
+    ("Delivery", Action::RedriveMessage),
+    ("Delivery", Action::DropMessage),
+    ("Cache", Action::CacheRead),
+    ("Cache", Action::CacheRenewRead),
+    ("Cache", Action::CacheInvalidated),
+    ("Cache", Action::CacheIntend),
+    ("Cache", Action::CacheCommit),
+    ("Cache", Action::CacheAbort),
+    ("Cache", Action::CacheGetOrFill),
+    ("Cache", Action::CacheFilled),
+    ("ObserveToken", Action::ObserveToken),
     ("Acquire", Action::Acquire),
     ("AcquireAll", Action::AcquireAll),
     ("Renew", Action::Renew),
@@ -66,7 +91,7 @@ pub const METHODS: [(&str, Action); 49] = [
 ];
 
 /// The action of every HTTP endpoint; none for those that answer anyone.
-pub const ENDPOINTS: [(&str, &str, Option<Action>); 60] = [
+pub const ENDPOINTS: [(&str, &str, Option<Action>); 77] = [
     ("get", "/v1/leases", Some(Action::List)),
     ("post", "/v1/leases/{name}:acquire", Some(Action::Acquire)),
     ("post", "/v1/leases/{name}:renew", Some(Action::Renew)),
@@ -95,6 +120,23 @@ pub const ENDPOINTS: [(&str, &str, Option<Action>); 60] = [
     ("post", "/v1/sessions/{session}:close", Some(Action::CloseSession)),
     ("get", "/v1/sessions/{session}/leases", Some(Action::ListSession)),
     ("get", "/v1/sessions/{session}/events", Some(Action::ResumeSession)),
+    ("post", "/v1/queues/{name}:send", Some(Action::Enqueue)),
+    ("post", "/v1/queues/{name}:receive", Some(Action::Receive)),
+    ("post", "/v1/queues/{name}:ack", Some(Action::AckMessage)),
+    ("post", "/v1/queues/{name}:nack", Some(Action::NackMessage)),
+    ("post", "/v1/queues/{name}:extend", Some(Action::ExtendMessage)),
+    ("post", "/v1/queues/{name}:redrive", Some(Action::RedriveMessage)),
+    ("post", "/v1/queues/{name}:drop", Some(Action::DropMessage)),
+    ("get", "/v1/queues/{name}", Some(Action::Queue)),
+    ("post", "/v1/cache/{key}:read", Some(Action::CacheRead)),
+    ("post", "/v1/cache/{key}:renew", Some(Action::CacheRenewRead)),
+    ("post", "/v1/cache/{key}:invalidated", Some(Action::CacheInvalidated)),
+    ("post", "/v1/cache/{key}:intend", Some(Action::CacheIntend)),
+    ("post", "/v1/cache/{key}:commit", Some(Action::CacheCommit)),
+    ("post", "/v1/cache/{key}:abort", Some(Action::CacheAbort)),
+    ("post", "/v1/cache/{key}:get_or_fill", Some(Action::CacheGetOrFill)),
+    ("post", "/v1/cache/{key}:filled", Some(Action::CacheFilled)),
+    ("get", "/v1/state/{name}", Some(Action::State)),
     ("get", "/v1/events", Some(Action::Watch)),
     ("get", "/v1/holders/{holder}", Some(Action::HeldBy)),
     ("get", "/v1/waiters/{name}", Some(Action::Waiters)),
@@ -155,7 +197,8 @@ fn every_action_is_requested_over_some_transport() {
     let over_grpc = METHODS.iter().map(|(_, action)| *action);
     let requested: BTreeSet<_> = over_http.chain(over_grpc).collect();
     for action in Action::ALL {
-        let only_inside = *action == Action::Withdraw;
+        // The session of an idempotency key is opened for any request that carries one.
+        let only_inside = matches!(action, Action::Withdraw | Action::OpenKeySession);
         let on_stream = crate::attempts::is_stream_action(*action);
         assert!(only_inside || on_stream || requested.contains(action), "{action:?} is requested by no transport");
     }

@@ -186,7 +186,8 @@ async fn a_session_is_not_closed_renewed_or_used_by_its_id() {
         session_id(session.session),
         held.token_number
     );
-    for (secret, result) in [(&other.secret, r#""code":"PERMISSION_DENIED""#), (&session.secret, r#""remaining_ms":"#)] {
+    for (secret, result) in [(&other.secret, r#""code":"PERMISSION_DENIED""#), (&session.secret, r#""remaining_ms":"#)]
+    {
         let headers = format!("Session-Secret: {}\r\n", hex(secret));
         let (status, renewed) = http.request("POST /v1/leases:renew", &headers, &batch).await;
         assert!(status == 200 && renewed.contains(result), "{renewed}");

@@ -52,6 +52,68 @@ async fn an_invalid_body_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_invalid_body_about_a_session_a_queue_or_a_cached_key_is_refused() {
+    let field = |field, message| refusal("INVALID_ARGUMENT", field, message);
+    let decimal = "must be a text of decimal digits";
+    let table = [
+        ("POST /v1/sessions/1.0:renew", r#"{"held":{"count":1,"digest":"x"}}"#, field("digest", decimal)),
+        ("POST /v1/sessions/1.0:reconcile", r#"{"leases":["seventeen"]}"#, field("leases", "not an id")),
+        ("POST /v1/sessions/1.0:reconcile", r#"{"leases":[],"from":"x"}"#, field("from", "not an id")),
+        ("POST /v1/sessions/1.0:cancel", r#"{"sequence":"-1"}"#, field("sequence", decimal)),
+        ("POST /v1/sessions/1.0:cancel", "{}", field("sequence", "missing field")),
+        (
+            "POST /v1/leases:acquire_all",
+            r#"{"resources":[{"resource":"a","shared":true,"slot":true}]}"#,
+            field("shared", "only one"),
+        ),
+        ("POST /v1/leases:renew", r#"{"session":"x","leases":[]}"#, field("session", "not an id")),
+        ("POST /v1/leases:renew", r#"{"session":"1.0","leases":[]}"#, field("leases", "1 to 1000")),
+        (
+            "POST /v1/leases:renew",
+            r#"{"session":"1.0","leases":[{"lease":"1","token_number":"1"}]}"#,
+            field("lease", "not an id"),
+        ),
+        ("POST /v1/leases/a:progress", r#"{"progress":"1e3"}"#, field("progress", decimal)),
+        ("POST /v1/leases/a:put", r#"{"key":"k","value_base64":"?"}"#, field("value_base64", "base64")),
+        ("POST /v1/leases/a:pin", r#"{"position":7}"#, field("position", "must be a string")),
+        ("POST /v1/leases/a:collect", r#"{"below":""}"#, field("below", decimal)),
+        ("POST /v1/leases/a:veto", r#"{"duration":"soon"}"#, field("duration", "")),
+        ("POST /v1/queues/q:send", "{}", field("body", "required")),
+        ("POST /v1/queues/q:send", r#"{"body":"a","body_base64":"YQ=="}"#, field("body", "not both")),
+        ("POST /v1/queues/q:receive", r#"{"holder":"w"}"#, field("visibility", "missing field")),
+        ("POST /v1/queues/q:receive", r#"{"holder":"w","visibility":"1s","wait":"25h"}"#, field("wait", "")),
+        ("POST /v1/queues/q:ack", r#"{"item":"x","receipt":"1"}"#, field("item", decimal)),
+        ("POST /v1/queues/q:ack", r#"{"item":"1","receipt":"0"}"#, field("number", "")),
+        ("POST /v1/cache/k:commit", r#"{"intent":"x"}"#, field("intent", decimal)),
+        (
+            "POST /v1/cache/k:get_or_fill",
+            r#"{"holder":"w","ttl":"1s","missing_version":"x"}"#,
+            field("missing_version", decimal),
+        ),
+    ];
+    let mut server = start_server().await;
+    for (request, body, expected) in table {
+        server.http_refuses(&format!("{request} {body}"), request, "", body, expected).await;
+    }
+    for (request, verbs) in [
+        ("POST /v1/queues/q:steal", "send, receive"),
+        ("POST /v1/cache/k:steal", "read, renew"),
+        ("POST /v1/sessions/1.0:steal", "renew, reconcile"),
+    ] {
+        server.http_refuses(request, request, "", "{}", refusal("NOT_FOUND", "", verbs)).await;
+    }
+    for (case, request, expected) in [
+        ("an invalid cursor", "GET /v1/sessions/1.0/leases?cursor=x", field("cursor", "17.0")),
+        ("an invalid session", "GET /v1/sessions/x/leases", field("session", "17.0")),
+        ("an invalid session", "GET /v1/sessions/x/events", field("session", "17.0")),
+        ("an invalid item", "GET /v1/queues/q?after=x", field("after", "message")),
+    ] {
+        server.http_refuses(case, request, "", "", expected).await;
+    }
+    server.handle.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_fields_share_one_counter() {
     let mut server = start_server().await;
     for made_up in 0..50 {

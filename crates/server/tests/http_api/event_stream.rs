@@ -51,7 +51,11 @@ impl EventStream {
             let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name).map(str::trim));
             let Some(name) = field("event:") else { continue };
             let data = serde_json::from_str(field("data:").unwrap_or("null")).expect("the data is JSON");
-            return Some(ReceivedEvent { id: field("id:").and_then(|id| id.parse().ok()), name: name.to_owned(), data });
+            return Some(ReceivedEvent {
+                id: field("id:").and_then(|id| id.parse().ok()),
+                name: name.to_owned(),
+                data,
+            });
         }
     }
 

@@ -6,6 +6,7 @@ mod transport_clients;
 
 mod api_client;
 mod event_stream;
+mod keys;
 mod leases;
 mod payloads;
 mod queues;

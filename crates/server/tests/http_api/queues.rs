@@ -122,7 +122,11 @@ async fn a_receive_waits_for_a_message_with_and_without_a_session() {
         if in_session {
             client.ok(&format!("POST /v1/sessions/{}:close", session.id), &session.secret, json!({})).await;
             let view = client.ok("GET /v1/queues/mail/out", "", Value::Null).await;
-            assert_eq!((&view["in_flight"], &view["ready"]), (&json!(0), &json!(1)), "it ended with its session: {view}");
+            assert_eq!(
+                (&view["in_flight"], &view["ready"]),
+                (&json!(0), &json!(1)),
+                "it ended with its session: {view}"
+            );
         } else {
             client.ok("POST /v1/queues/mail/out:ack", "", receipt(delivery)).await;
         }

@@ -24,7 +24,11 @@ async fn a_renewal_says_whether_the_server_holds_the_same_leases() {
     ] {
         let held = json!({ "held": { "count": count, "digest": digest } });
         let renewed = client.ok(&renew, &session.secret, held.clone()).await;
-        assert_eq!((&renewed["mismatch"], &renewed["session"]), (&mismatch.into(), &session.id.clone().into()), "{held}");
+        assert_eq!(
+            (&renewed["mismatch"], &renewed["session"]),
+            (&mismatch.into(), &session.id.clone().into()),
+            "{held}"
+        );
     }
     client.ok("POST /v1/leases/a:release", &token(&a), json!({})).await;
     let held = json!({ "held": { "count": 2, "digest": digest(&[&a, &b]) } });

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::request::{decimal, invalid_id, session};
 use super::{GrantBody, ProblemBody};
 use crate::duration::HumanDuration;
-use crate::v1;
 use crate::v1::request::Operation;
+use crate::{lease_id, v1};
 
 /// Maximum number of leases that one request renews.
 pub const MAX_RENEWED_LEASES: usize = 1_000;
@@ -135,14 +135,31 @@ impl RenewLeasesBody {
     /// The session as bits, and the leases with their token numbers.
     pub fn into_leases(self) -> Result<(u64, Vec<(LeaseId, u64)>), Refusal> {
         let of_session = session(Some(&self.session))?.ok_or(invalid_id("session"))?;
-        if self.leases.is_empty() || self.leases.len() > MAX_RENEWED_LEASES {
-            return Err(Refusal::Invalid { field: "leases", reason: "must be 1 to 1000 leases; send several requests" });
-        }
+        check_count(self.leases.len())?;
         let lease = |one: LeaseNumberBody| {
             let id: LeaseId = one.lease.parse().map_err(|_| invalid_id("lease"))?;
             Ok((id, decimal("token_number", &one.token_number)?))
         };
         Ok((of_session, self.leases.into_iter().map(lease).collect::<Result<_, Refusal>>()?))
+    }
+}
+
+/// Fails unless one request may renew this many leases.
+fn check_count(count: usize) -> Result<(), Refusal> {
+    match (1..=MAX_RENEWED_LEASES).contains(&count) {
+        true => Ok(()),
+        false => Err(Refusal::Invalid { field: "leases", reason: "must be 1 to 1000 leases; send several requests" }),
+    }
+}
+
+impl v1::RenewLeasesRequest {
+    /// The leases with their token numbers.
+    pub fn to_leases(&self) -> Result<Vec<(LeaseId, u64)>, Refusal> {
+        check_count(self.leases.len())?;
+        if self.leases.len() != self.token_numbers.len() {
+            return Err(Refusal::Invalid { field: "token_numbers", reason: "must be one number for each lease" });
+        }
+        Ok(self.leases.iter().map(|bits| lease_id(*bits)).zip(self.token_numbers.iter().copied()).collect())
     }
 }
 

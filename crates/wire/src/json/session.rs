@@ -59,9 +59,8 @@ impl ReconcileBody {
         let id = |field: &'static str, text: &str| text.parse().map_err(|_| invalid_id(field));
         let mut leases = self.leases.iter().map(|text| id("leases", text)).collect::<Result<Vec<_>, Refusal>>()?;
         leases.sort_unstable();
-        let bound = |field: &'static str, text: Option<&String>| {
-            text.map(|text| id(field, text).map(lease_bits)).transpose()
-        };
+        let bound =
+            |field: &'static str, text: Option<&String>| text.map(|text| id(field, text).map(lease_bits)).transpose();
         Ok(Operation::Reconcile(v1::Reconcile {
             leases: leases.into_iter().map(lease_bits).collect(),
             session,

@@ -93,7 +93,7 @@ impl Command<'_> {
 /// What a command is about.
 pub(super) const fn subject<'a>(command: &'a Command<'a>) -> AccessSubject<'a> {
     match command {
-        Command::OpenSession(_) | Command::ObserveToken => AccessSubject::Nothing,
+        Command::OpenSession(_) | Command::OpenKeySession { .. } | Command::ObserveToken => AccessSubject::Nothing,
         Command::ResumeSession { session, .. }
         | Command::RenewSession { session, .. }
         | Command::Reconcile { session, .. }
@@ -167,6 +167,7 @@ const fn cache_subject<'a>(command: &CacheCommand<'a>) -> AccessSubject<'a> {
 pub(in crate::grantor) const fn action(command: &Command<'_>) -> Action {
     match command {
         Command::OpenSession(_) => Action::OpenSession,
+        Command::OpenKeySession { .. } => Action::OpenKeySession,
         Command::ResumeSession { .. } => Action::ResumeSession,
         Command::RenewSession { .. } => Action::RenewSession,
         Command::Reconcile { .. } => Action::Reconcile,

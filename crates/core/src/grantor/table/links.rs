@@ -321,6 +321,30 @@ impl GrantorTable {
         leases
     }
 
+    /// The live session that was opened for an idempotency key.
+    pub fn key_session(&self, key: &[u8; 32]) -> Option<u32> {
+        self.key_sessions.get(key).copied()
+    }
+
+    /// Makes a session that carries only waits findable by its digest, which may be that of an idempotency key.
+    pub fn index_key_session(&mut self, slot: u32) {
+        let session = self.session(slot);
+        if session.waits_only {
+            let secret = session.secret;
+            // Of two with one digest, which differ by their owners, the first keeps its place.
+            self.key_sessions.entry(secret).or_insert(slot);
+        }
+    }
+
+    /// Forgets the digest of a session that ends.
+    pub fn forget_key_session(&mut self, slot: u32) {
+        let session = self.session(slot);
+        let (secret, waits_only) = (session.secret, session.waits_only);
+        if waits_only && self.key_sessions.get(&secret) == Some(&slot) {
+            self.key_sessions.remove(&secret);
+        }
+    }
+
     /// All waits of a session in slot order.
     pub fn session_waits(&self, session: u32) -> Vec<u32> {
         let actors = &self.session(session).actors;

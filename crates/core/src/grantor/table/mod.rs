@@ -45,6 +45,8 @@ use resource::Resources;
 /// All state of a grantor.
 pub(crate) struct GrantorTable {
     pub identity: Option<ClusterIdentity>,
+    /// Live sessions that carry only waits, by the digest of their secret, which may be that of an idempotency key. Derived.
+    pub key_sessions: BTreeMap<[u8; 32], u32>,
     pub generation: u64,
     /// Grantor time and wall clock of the turn.
     pub time: GrantorTime,
@@ -150,6 +152,7 @@ impl GrantorTable {
         let hash = NameHash::new(hash_seed);
         Self {
             identity: None,
+            key_sessions: BTreeMap::new(),
             generation: 0,
             time: GrantorTime(0),
             wall: WallClock(0),

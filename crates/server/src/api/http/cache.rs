@@ -3,9 +3,7 @@
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use leasehold_wire::json::{
-    AbortBody, CacheActorBody, CacheBody, FillBody, GetOrFillBody, IntentBody, ReadLeaseBody,
-};
+use leasehold_wire::json::{AbortBody, CacheActorBody, CacheBody, FillBody, GetOrFillBody, IntentBody, ReadLeaseBody};
 use leasehold_wire::v1::response::Answer;
 
 use super::commands::{Charge, check_rate, unknown_verb};

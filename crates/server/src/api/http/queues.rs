@@ -59,9 +59,7 @@ pub async fn command(
         Some(DeliveryAnswer::ExtendedMs(remaining_ms)) => {
             WithPosition::new(ExtendedBody { remaining_ms }, position).into_response()
         }
-        Some(DeliveryAnswer::ReturnedDead(dead)) => {
-            WithPosition::new(NackedBody { dead }, position).into_response()
-        }
+        Some(DeliveryAnswer::ReturnedDead(dead)) => WithPosition::new(NackedBody { dead }, position).into_response(),
         Some(DeliveryAnswer::Acked(_) | DeliveryAnswer::Redriven(_) | DeliveryAnswer::Dropped(_)) => done(position),
         None => return Err(no_reply().into()),
     })

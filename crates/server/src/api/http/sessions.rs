@@ -13,6 +13,7 @@ use leasehold_core::grantor::Query;
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::secret::SessionSecret;
+use leasehold_wire::headers::IDEMPOTENCY_KEY;
 use leasehold_wire::json::{
     CancelWaitBody, EventBody, OpenSessionBody, ProblemBody, ReconcileBody, RenewSessionBody, SessionBody,
     SessionLeasesBody, SessionStateBody,
@@ -45,7 +46,12 @@ pub async fn open(
 ) -> HttpResult<SessionBody> {
     let open = body.parse::<OpenSessionBody>()?.into_request();
     let secret = SessionSecret::new(random::bytes());
-    let request = request_with(metadata(&headers, &api)?.token_seen);
+    let metadata = metadata(&headers, &api)?;
+    if metadata.client_key.is_some() {
+        let reason = "not to open a session, whose secret is only in the first reply; open another one";
+        return Err(Refusal::Invalid { field: IDEMPOTENCY_KEY, reason }.into());
+    }
+    let request = request_with(metadata.token_seen);
     let reply = api.submit(request, RequestPayload::Open(open, secret.digest()), api.caller()).await?;
     api.observe(&reply);
     match reply.answer {

@@ -38,7 +38,7 @@ const DESCRIPTION: &str = "\
 Leases with fencing tokens. A lease decides who may act; fences compare the token of a grant. Tokens and token numbers are
 strings. Durations in requests are strings with a unit, for example `30s`.
 
-A command can be retried safely only with a key (`Idempotency-Key: <session>:<sequence>`); without a key a retry is not
+A command can be retried safely only with a key (`Idempotency-Key: <session>:<sequence>`, or a UUID); without a key a retry is not
 detected. Every response names the journal position that it depends on in `leasehold-position`.
 
 A problem is `application/problem+json` (RFC 9457) with a stable `code`, the field it concerns and the next step. Names in

@@ -122,8 +122,8 @@ fn describe_cache(document: &mut Document) {
     let read = json!({ "outcome": "read", "version": "3", "lease": NUMBER, "remaining_ms": 30_000, "secret": secret });
     let actor = json!({ "holder": "web-1", "ttl": "30s" });
     let responds = |spec: OperationSpec, about: &str, example| spec.responds::<CacheBody>(about, example);
-    let spec = command("readCached", "Acquire a read lease on a cached copy")
-        .body::<CacheActorBody>(true, actor.clone());
+    let spec =
+        command("readCached", "Acquire a read lease on a cached copy").body::<CacheActorBody>(true, actor.clone());
     document.post("/v1/cache/{key}:read", responds(spec, "The copy may be used", read.clone()));
     let spec = command("renewCached", "Renew a read lease").body::<ReadLeaseBody>(true, json!({ "lease": NUMBER }));
     document.post("/v1/cache/{key}:renew", responds(spec, "The copy may be used", read.clone()));
@@ -133,7 +133,8 @@ fn describe_cache(document: &mut Document) {
     document.post("/v1/cache/{key}:invalidated", responds(spec, "The read lease has ended", dropped));
     let spec = command("intendWrite", "Announce a write; readers are told to drop their copies")
         .body::<CacheActorBody>(true, actor);
-    let intended = json!({ "outcome": "intended", "intent": NUMBER, "waiting_for": 2, "until_ms": 4_711, "secret": secret });
+    let intended =
+        json!({ "outcome": "intended", "intent": NUMBER, "waiting_for": 2, "until_ms": 4_711, "secret": secret });
     document.post("/v1/cache/{key}:intend", responds(spec, "The write is announced", intended));
     let spec = command("commitWrite", "Complete a write: the copy has a new version")
         .body::<IntentBody>(true, json!({ "intent": NUMBER }));
@@ -146,7 +147,8 @@ fn describe_cache(document: &mut Document) {
         .body::<GetOrFillBody>(true, json!({ "holder": "web-1", "ttl": "30s", "missing_version": "3" }));
     let fill = json!({ "outcome": "fill", "fill": NUMBER, "remaining_ms": 30_000, "secret": secret });
     document.post("/v1/cache/{key}:get_or_fill", responds(spec, "`read`, `fill` or `wait`", fill));
-    let spec = command("filledCached", "Report that a copy is filled").body::<FillBody>(true, json!({ "fill": NUMBER }));
+    let spec =
+        command("filledCached", "Report that a copy is filled").body::<FillBody>(true, json!({ "fill": NUMBER }));
     let filled = json!({ "outcome": "filled", "version": "4" });
     document.post("/v1/cache/{key}:filled", responds(spec, "The copy can be read", filled));
 }

@@ -48,7 +48,9 @@ pub fn describe(document: &mut Document) {
         .responds::<SessionStateBody>("The leases of the session are those of the client", state);
     document.post("/v1/sessions/{session}:reconcile", reconcile);
     let cancel = one("cancelWait", "Withdraw a wait of a session")
-        .description("The waiting request is answered with `CANCELLED`. A wait that was granted meanwhile is not found.")
+        .description(
+            "The waiting request is answered with `CANCELLED`. A wait that was granted meanwhile is not found.",
+        )
         .body::<CancelWaitBody>(true, json!({ "sequence": "12" }))
         .responds::<DoneBody>("The wait is withdrawn", json!({ "done": true }));
     document.post("/v1/sessions/{session}:cancel", cancel);

@@ -78,6 +78,7 @@ impl GrantorTable {
             lowest: 1,
         };
         self.sessions.occupy_as(id.reuse, session);
+        self.index_key_session(id.slot);
         self.arm_session(id.slot);
         Ok(())
     }

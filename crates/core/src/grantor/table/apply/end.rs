@@ -61,6 +61,7 @@ impl GrantorTable {
         self.queues.session_ended(id, self.time);
         self.cache.session_ended(id, self.time);
         self.due.sessions.disarm(id.slot);
+        self.forget_key_session(id.slot);
         let session = self.sessions.vacate(id.slot);
         session.requests = std::collections::VecDeque::new();
         session.actors = Vec::new();

@@ -80,7 +80,10 @@ impl GrantorTable {
             return Err(from.wrong("an owner of a session that does not exist"));
         }
         let live: Vec<u32> = self.sessions.iter_live().map(|(slot, _, _)| slot).collect();
-        live.into_iter().for_each(|slot| self.arm_session(slot));
+        for slot in live {
+            self.arm_session(slot);
+            self.index_key_session(slot);
+        }
         Ok(())
     }
 
