@@ -67,7 +67,7 @@ async fn campaign(args: &Args, wrapper: &mut Wrapper<'_>, supervisor: &mut Super
         let cause = match end {
             RunEnd::Resigned(_) => return Ok(CommandOutput::exit_code(0)),
             RunEnd::NotStarted(error) => return Ok(wrapper.report_start_error(error)),
-            // A target that cannot be reached may come back; anything else needs an operator.
+            // A target that cannot be reached may return; anything else needs an operator.
             RunEnd::NotClaimed(CommandError::Coded(error)) if error.is_retryable() && revoked.is_none() => {
                 error.to_string()
             }

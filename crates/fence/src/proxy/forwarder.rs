@@ -1,6 +1,6 @@
 //! A forwarder for one program that knows nothing of tokens: it adds the token to each request, and passes everything else through.
 //!
-//! It listens on a free loopback port, and serves only processes of its own user: whoever reaches it writes with its token. The
+//! It listens on a free loopback port, and serves only processes of its own user: anyone who reaches it writes with its token. The
 //! fence at the service decides; the forwarder checks nothing.
 
 use std::convert::Infallible;
