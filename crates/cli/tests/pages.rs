@@ -12,7 +12,7 @@ use std::process::Command;
 use support::{Server, leasehold, run};
 
 /// Languages a block may name, and what runs it.
-const LANGUAGES: [(&str, &str); 9] = [
+const LANGUAGES: [(&str, &str); 10] = [
     ("", "a diagram"),
     ("text", "not run"),
     ("sh", "this file"),
@@ -22,6 +22,7 @@ const LANGUAGES: [(&str, &str); 9] = [
     ("rust", "the tests in RUN_IN"),
     ("toml", "this file"),
     ("json", "this file"),
+    ("python", "crates/cli/tests/run_fences/drivers.rs"),
 ];
 
 /// Tests that contain the Rust blocks of the pages, each in one function.

@@ -36,15 +36,17 @@ enum Variant {
     Pipelined,
     InlineProtected,
     SessionToken,
+    ConnectionToken,
     Separate,
 }
 
 /// Each variant with its description and the minimum ratio to plain writes.
-const VARIANTS: [(Variant, &str, Option<f64>); 6] = [
+const VARIANTS: [(Variant, &str, Option<f64>); 7] = [
     (Variant::RowMark, "token in the row's own UPDATE", Some(0.97)),
     (Variant::Inline, "check inside the UPDATE", Some(0.75)),
     (Variant::Pipelined, "BEGIN, admit, UPDATE, COMMIT pipelined", None),
     (Variant::SessionToken, "session token, table protected", Some(0.65)),
+    (Variant::ConnectionToken, "token of the connection, table protected", Some(0.6)),
     (Variant::InlineProtected, "check inside the UPDATE, table protected", Some(0.65)),
     (Variant::Separate, "BEGIN, admit, UPDATE, COMMIT one by one", None),
 ];
@@ -64,6 +66,9 @@ struct Connection {
     /// A dedicated connection, because the timeouts of a session token apply to all its transactions.
     session: Client,
     session_update: Statement,
+    /// A connection whose startup options set the token.
+    connection: Client,
+    connection_update: Statement,
     admit: Statement,
 }
 
@@ -75,16 +80,18 @@ impl Connection {
             |table: &str| format!("UPDATE {table} SET cents = cents + 1 WHERE id = $4 AND {}", Fence::inline_check(1));
         let session = server.connect("leasehold", "postgres").await.expect("connected");
         protected_fence().set_session_token(&session, &protected_token(), Duration::from_secs(10)).await.expect("set");
+        let options = format!("-c leasehold.token={}", protected_token());
+        let connection = server.connect_with_options("leasehold", "postgres", &options).await.expect("connected");
+        let update = "UPDATE session SET cents = cents + 1 WHERE id = $1";
         Self {
             plain: prepare("UPDATE account SET cents = cents + 1 WHERE id = $1").await,
             row_mark: prepare("UPDATE account SET cents = cents + 1, lease = $2 WHERE id = $1 AND lease <= $2").await,
             inline: prepare(&inline("account")).await,
             inline_protected: prepare(&inline("guarded")).await,
-            session_update: session
-                .prepare("UPDATE session SET cents = cents + 1 WHERE id = $1")
-                .await
-                .expect("a statement"),
+            session_update: session.prepare(update).await.expect("a statement"),
             session,
+            connection_update: connection.prepare(update).await.expect("a statement"),
+            connection,
             admit: prepare("SELECT leasehold.admit($1, $2)").await,
             fence: Fence::new(&fence_id()),
             token: token(33),
@@ -100,6 +107,9 @@ impl Connection {
         let changed = match variant {
             Variant::Plain => self.db.execute(&self.plain, &[&id]).await.expect("written"),
             Variant::SessionToken => self.session.execute(&self.session_update, &[&id]).await.expect("written"),
+            Variant::ConnectionToken => {
+                self.connection.execute(&self.connection_update, &[&id]).await.expect("written")
+            }
             Variant::RowMark => self.db.execute(&self.row_mark, &[&id, &33_i64]).await.expect("written"),
             Variant::Inline => self.fence.write(&self.db, &self.token, &self.inline, &[&id]).await.expect("written"),
             Variant::InlineProtected => {

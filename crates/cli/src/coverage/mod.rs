@@ -12,7 +12,7 @@ use leasehold_core::coverage::Hole;
 use crate::commands::comment_arg::parse_comment;
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandError, CommandOutput, CommandResult, json as to_json};
-use crate::target::{AddressParser, TargetAddress, can_be_forced};
+use crate::target::{AddressParser, TargetAddress, parse_named};
 use report::Row;
 
 /// Show which targets of a resource check tokens, and where a zombie could write
@@ -35,7 +35,7 @@ pub struct Args {
     probe: bool,
     /// Address of a target. A database address can end in ?tables=TABLE[,TABLE...], the tables that must be protected
     #[arg(
-        long = "target", value_name = "NAME=ADDRESS", requires = "probe", value_parser = AddressParser::new(parse_target)
+        long = "target", value_name = "NAME=ADDRESS", requires = "probe", value_parser = AddressParser::new(parse_named)
     )]
     targets: Vec<(String, TargetAddress)>,
     /// Also connect to addresses in the charter, and open files that it names. No password of the environment is sent
@@ -50,17 +50,6 @@ pub struct Args {
     /// Comment for the audit log
     #[arg(long, value_name = "TEXT", requires = "forget", value_parser = parse_comment)]
     comment: Option<String>,
-}
-
-/// Parses `NAME=ADDRESS`. A name may contain `=`: it ends before the first text that starts with the scheme of an address.
-fn parse_target(text: &str) -> Result<(String, TargetAddress), Error> {
-    let splits = text.match_indices('=').map(|(at, _)| (&text[..at], &text[at + 1..]));
-    let splits: Vec<_> = splits.filter(|(name, _)| !name.is_empty()).collect();
-    let split = splits.iter().find(|(_, address)| can_be_forced(address).is_some()).or_else(|| splits.first());
-    match split {
-        Some((name, address)) => Ok(((*name).to_owned(), TargetAddress::parse(address)?)),
-        None => Err(Error::new(Code::InvalidArgument, "expected NAME=ADDRESS, with the target's name in the charter")),
-    }
 }
 
 /// Exit code if there is a hole.
@@ -138,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_target_name_may_contain_an_equals_sign() {
-        let parsed = |text: &str| parse_target(text).map(|(name, address)| (name, address.redacted()));
+        let parsed = |text: &str| parse_named(text).map(|(name, address)| (name, address.redacted()));
         let pair = |name: &str, address: &str| (name.to_owned(), address.to_owned());
         assert_eq!(parsed("ledger=sqlite:/a=b.db").unwrap(), pair("ledger", "sqlite:/a=b.db"));
         assert_eq!(parsed("a=b=sqlite:/a=b.db").unwrap(), pair("a=b", "sqlite:/a=b.db"));

@@ -15,6 +15,7 @@ use super::signals::{ForwardedSignals, ReceivedSignal};
 use super::stderr_writer::StderrWriter;
 use super::supervisor::{POLL_INTERVAL, now};
 use super::supervisor_handle::SupervisorHandle;
+use crate::output::CommandError;
 
 /// Minimum time in nanoseconds that the wrapper waits for the report of a supervisor that must stop the command.
 const MIN_LATE: u64 = 250_000_000;
@@ -28,6 +29,8 @@ pub enum RunEnd {
     Lost(Option<Loss>),
     /// A signal requested this holder to resign.
     Resigned(ReceivedSignal),
+    /// A target could not be claimed, so the command was not started.
+    NotClaimed(CommandError),
     /// The command could not be started.
     NotStarted(StartError),
     /// The supervisor died; all processes of the command are dead.
@@ -44,6 +47,8 @@ pub struct FinishedRun {
 /// Inputs of one run.
 pub struct CommandRun<'a> {
     pub guard: &'a Guard,
+    /// Variables that fence the command.
+    pub fence_env: &'a [(String, String)],
     pub signals: &'a mut ForwardedSignals,
     pub notify: &'a NotifySocket,
     pub stderr: &'a StderrWriter,
@@ -62,6 +67,7 @@ impl CommandRun<'_> {
         ];
         let mut env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
         env.extend(stamped_variables(&self.guard.stamped_tokens()));
+        env.extend_from_slice(self.fence_env);
         let mut state = RunState::default();
         let deadlines = self.deadlines(&self.guard.status(), &mut state);
         supervisor.send(&SupervisorCommand::Start { env, deadlines });

@@ -67,6 +67,11 @@ async fn campaign(args: &Args, wrapper: &mut Wrapper<'_>, supervisor: &mut Super
         let cause = match end {
             RunEnd::Resigned(_) => return Ok(CommandOutput::exit_code(0)),
             RunEnd::NotStarted(error) => return Ok(wrapper.report_start_error(error)),
+            // A target that cannot be reached may return; anything else needs an operator.
+            RunEnd::NotClaimed(CommandError::Coded(error)) if error.is_retryable() && revoked.is_none() => {
+                error.to_string()
+            }
+            RunEnd::NotClaimed(error) => return Err(error),
             RunEnd::Lost(Some(loss)) if RunError::Lost(loss).next_step() == NextStep::LeaveToCaller => {
                 return Err(wrapper::lost_error(name, Some(loss)));
             }

@@ -9,6 +9,7 @@ mod command_run;
 mod connection_messages;
 mod elect;
 mod exec_shim;
+mod fences;
 mod ipc;
 mod kill_schedule;
 mod notify_socket;
@@ -60,10 +61,16 @@ const WAIT: HumanDuration = HumanDuration::from_millis(30_000);
 /// For each target whose stamp key the server has, LEASEHOLD_STAMPED_TOKEN_<TARGET> is the token with its stamp; the name of the
 /// target is in upper case, with _ for other characters.
 ///
+/// With --fence the target is claimed before the command starts, and refuses the command's late writes, without a change to the
+/// command. For postgres://, PGOPTIONS sets the token and timeouts; existing options are kept. For http://, LEASEHOLD_FENCE_URL is
+/// the address of a local forwarder that adds the token to each request.
+///
 /// Exits with the command's exit code; 128 + n if signal n ended it; 127 if the command is not found, 126 if it cannot
 /// be started; 3 if the lease was lost; 4 if the lease was not acquired within --wait.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  leasehold run jobs/settle --ttl 10s --wait 30s -- ./settle --all")]
+#[command(after_help = "Example:
+  leasehold run jobs/settle --ttl 10s --wait 30s -- ./settle --all
+  leasehold run jobs/settle --fence postgres://app@db/shop -- python3 settle.py")]
 pub struct Args {
     /// Resource to hold while the command runs
     #[arg(value_name = "RESOURCE")]
@@ -113,6 +120,7 @@ async fn run_once(
     match wrapper.run_under_lease(guard, supervisor, false).await.end {
         RunEnd::Exited(status) => Ok(CommandOutput::exit_code(status.exit())),
         RunEnd::Resigned(signal) => Ok(CommandOutput::exit_code(signal.exit())),
+        RunEnd::NotClaimed(error) => Err(error),
         RunEnd::NotStarted(error) => Ok(wrapper.report_start_error(error)),
         RunEnd::Lost(loss) => Err(wrapper::lost_error(&args.name, loss)),
         RunEnd::Failed(message) => Err(CommandError::Other(message)),

@@ -12,7 +12,9 @@ use leasehold_core::limits::{RENEW_GAP_MIN, TTL_MAX_EVER, TTL_MIN};
 use leasehold_core::refusal::Refusal;
 
 use super::connection_messages::ConnectionMessages;
+use super::fences::RunFence;
 use crate::global_args::GlobalArgs;
+use crate::target::AddressParser;
 
 /// Default of `--ttl`.
 const TTL: HumanDuration = HumanDuration::from_millis(10_000);
@@ -50,6 +52,10 @@ pub struct RunOptions {
     /// Terminate the command unless it reports progress at least this often (see `leasehold progress`)
     #[arg(long, value_name = "DURATION")]
     progress: Option<HumanDuration>,
+    /// Claim this target first, and let the command's writes carry the token: postgres://USER@HOST/DATABASE or http://HOST:PORT.
+    /// NAME is that of a sealed target in its charter. May be repeated
+    #[arg(long = "fence", value_name = "[NAME=]ADDRESS", value_parser = AddressParser::new(RunFence::parse))]
+    pub fences: Vec<RunFence>,
     /// Command to run, with its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
@@ -177,6 +183,7 @@ mod tests {
                         on_lost,
                         grace: grace.map(HumanDuration::from_millis),
                         progress: None,
+                        fences: Vec::new(),
                         command: Vec::new(),
                     };
                     assert!(options.times().is_ok(), "{ttl}, {grace:?}");

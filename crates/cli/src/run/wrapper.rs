@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use super::RESOURCE;
 use super::command_run::{CommandRun, FinishedRun, RunEnd};
 use super::connection_messages::ConnectionMessages;
+use super::fences::{ClaimedFences, RunFence};
 use super::ipc::{StartError, SupervisorCommand};
 use super::notify_socket::NotifySocket;
 use super::options::{CommandTimes, RunOptions};
@@ -43,6 +44,8 @@ pub struct Wrapper<'a> {
     pub client: Client,
     name: &'a str,
     command: &'a [OsString],
+    /// Targets to claim before the command starts.
+    fences: &'a [RunFence],
     times: CommandTimes,
     /// Variables with the servers and certificates.
     servers: Vec<(&'static str, OsString)>,
@@ -87,12 +90,13 @@ impl<'a> Wrapper<'a> {
         let dir = RuntimeDir::create()?;
         let notify = bind_notify(&dir)?;
         let servers = global.variables()?;
-        let command = &options.command;
+        let (command, fences) = (&options.command, &options.fences);
         let (unkillable, interrupted, unresolved, unanswered) = (false, None, None, false);
         Ok(Self {
             client,
             name,
             command,
+            fences,
             times,
             servers,
             signals,
@@ -168,18 +172,41 @@ impl<'a> Wrapper<'a> {
         if let Some(end) = end {
             return self.settle(guard, end, resigns).await;
         }
+        // The forwarders end after the command.
+        let claimed = match self.claim_fences(&guard).await {
+            Ok(claimed) => claimed,
+            Err(end) => return self.settle(guard, end, resigns).await,
+        };
         if resigns {
             let number = guard.token_number().get();
             self.stderr.print(&format!("{}: elected leader with token number {number}", self.name));
         }
         let Self { signals, notify, times, stderr, .. } = self;
-        let run = CommandRun { guard: &guard, signals, notify, stderr, times: *times, resigns };
+        let fence_env = &claimed.env;
+        let run = CommandRun { guard: &guard, fence_env, signals, notify, stderr, times: *times, resigns };
         let FinishedRun { end, unkillable } = run.run(supervisor).await;
         if !unkillable.is_empty() {
             self.leave_to_expire(guard, &unkillable);
             return SettledRun { end, loss: None };
         }
         self.settle(guard, end, resigns).await
+    }
+
+    /// Claims all targets, unless the lease ends or a signal arrives in the meantime. A claim waits for at most one ttl for
+    /// transactions of the predecessor: by then the database has ended those of a command of `leasehold run`.
+    async fn claim_fences(&mut self, guard: &Guard) -> Result<ClaimedFences, RunEnd> {
+        if self.fences.is_empty() {
+            return Ok(ClaimedFences::default());
+        }
+        let (fences, stderr) = (self.fences, self.stderr.clone());
+        let timeout = Duration::from_nanos(self.times.ttl);
+        let claim = async {
+            tokio::select! {
+                claimed = ClaimedFences::claim(fences, guard, timeout, &stderr) => claimed.map_err(RunEnd::NotClaimed),
+                loss = guard.wait_lost() => Err(RunEnd::Lost(Some(loss))),
+            }
+        };
+        self.or_signal(claim).await.unwrap_or_else(|signal| Err(RunEnd::Resigned(signal)))
     }
 
     /// Releases the lease of a command that is dead, unless the grantor is about to end it. Learns how the lease ended if the

@@ -142,6 +142,17 @@ pub fn can_be_forced(text: &str) -> Option<bool> {
     }
 }
 
+/// Parses `NAME=ADDRESS`. A name may contain `=`: it ends before the first text that starts with the scheme of an address.
+pub fn parse_named(text: &str) -> Result<(String, TargetAddress), Error> {
+    let splits = text.match_indices('=').map(|(at, _)| (&text[..at], &text[at + 1..]));
+    let splits: Vec<_> = splits.filter(|(name, _)| !name.is_empty()).collect();
+    let split = splits.iter().find(|(_, address)| can_be_forced(address).is_some()).or_else(|| splits.first());
+    match split {
+        Some((name, address)) => Ok(((*name).to_owned(), TargetAddress::parse(address)?)),
+        None => Err(Error::new(Code::InvalidArgument, "expected NAME=ADDRESS, with the target's name in the charter")),
+    }
+}
+
 fn is_database(scheme: &str) -> bool {
     matches!(scheme, "postgres" | "postgresql" | "sqlite")
 }

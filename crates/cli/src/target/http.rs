@@ -39,6 +39,22 @@ pub async fn probe(url: &str, fence_id: &FenceId, incarnation: Incarnation) -> R
     }
 }
 
+/// Claims the fence. False if the service has no endpoint for claims: whether it checks tokens is not known then.
+pub async fn claim(url: &str, token: &str) -> Result<bool, CommandError> {
+    let (status, body) = send(url, CLAIM_PATH, Method::POST, Some(token)).await?;
+    let reply: Value = serde_json::from_slice(&body).unwrap_or_default();
+    match parse_refusal(&body) {
+        Some(error) => Err(fence_error(&error)),
+        None if status == StatusCode::OK && reply["mark"].is_string() => Ok(true),
+        None if status.is_server_error() => {
+            let message =
+                format!("the claim was answered with HTTP {}; check the service and its fence", status.as_u16());
+            Err(error_with_code("UNAVAILABLE", &message))
+        }
+        None => Ok(false),
+    }
+}
+
 /// Sends a probe without a token. The fence refuses it with its rules; each exemption is a finding.
 pub async fn probe_writes(url: &str, fence_id: &FenceId) -> Result<WriteProbe, CommandError> {
     let method = Method::from_bytes(PROBE_METHOD.as_bytes()).expect("it is a token of HTTP");

@@ -31,7 +31,7 @@ async fn open(url: &str, source: AddressSource) -> Result<Client, CommandError> 
 }
 
 /// The connection for an address. Neither the password nor the user name of the operator is sent to an address from a charter.
-fn config(url: &str, source: AddressSource, password: Option<OsString>) -> Result<Config, CommandError> {
+pub(super) fn config(url: &str, source: AddressSource, password: Option<OsString>) -> Result<Config, CommandError> {
     let mut config: Config = url.parse().map_err(|_| {
         // The invalid address may contain a password, so the message does not repeat anything of it.
         error_with_code("INVALID_ARGUMENT", &"invalid PostgreSQL address; use postgres://USER@HOST/DATABASE")
@@ -61,13 +61,13 @@ fn ensure_anonymous(config: &Config) -> Result<(), CommandError> {
     Err(error_with_code("INVALID_ARGUMENT", &format!("the address in the charter {problem}; {next_step}")))
 }
 
-fn connect_failed(error: &tokio_postgres::Error) -> CommandError {
+pub(super) fn connect_failed(error: &tokio_postgres::Error) -> CommandError {
     let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
     let message = printable(&format!("cannot connect to the database: {error}{cause}"));
     error_with_code("UNAVAILABLE", &format!("{message}; check the address and its password, and that the server runs"))
 }
 
-fn failed(error: tokio_postgres::Error) -> CommandError {
+pub(super) fn failed(error: tokio_postgres::Error) -> CommandError {
     fence_error(&error.into())
 }
 

@@ -1,7 +1,7 @@
--- Leasehold fence for PostgreSQL, version 4. Marks are stored next to the data and checked in the writer's own transaction.
+-- Leasehold fence for PostgreSQL, version 5. Marks are stored next to the data and checked in the writer's own transaction.
 --
 --   psql -v ON_ERROR_STOP=1 -f install.sql      Run as a superuser, or as the database owner (then DDL on protected tables is not
---                                               checked). Idempotent and quiet. Upgrades versions 1 to 3 and
+--                                               checked). Idempotent and quiet. Upgrades versions 1 to 4 and
 --                                               preserves their marks.
 --   SELECT leasehold.arm('jobs/settle', '<cluster>');                              once per resource
 --   SELECT leasehold.protect('paid', 'jobs/settle');                               optional: the database enforces the fence
@@ -9,6 +9,7 @@
 --   GRANT USAGE ON SCHEMA leasehold TO app;                                        for each role that writes
 --   CALL leasehold.claim('lh1-…', 'jobs/settle');                                  first call of a new holder, before it reads
 --   BEGIN; SELECT leasehold.admit('lh1-…', 'jobs/settle'); …; COMMIT;              every write
+--   psql "options='-c leasehold.token=lh1-…'"                                      or the token of a connection, for protected tables
 --
 -- SQLSTATE: LH001 stale, LH002 invalid, LH003 implausible, LH004 wrong cluster, LH005 mark lost, LH006 blocked,
 -- LH007 not durable, LH008 version, LH009 conflict, LH010 not adopted. The detail holds the values: `presented=33 mark=34`.

@@ -44,7 +44,7 @@ pub use probe::{GuardInfo, ProbeReport, ProbedWrite, repair_guards};
 pub use stamp::{StampKey, TargetStampKey, stamp};
 
 /// Version of [`SQL`].
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Installation script. To run it by hand, use `psql -v ON_ERROR_STOP=1 -f install.sql`, which includes the same files.
 pub const SQL: &str = concat!(

@@ -13,10 +13,14 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! On the holder's side, [`TokenForwarder`] adds the token to the requests of a program that cannot.
 
 mod connection;
+mod forwarder;
 mod listener;
 mod metrics;
+mod peer_owner;
 mod rules;
 mod upstream;
 mod web_origin;
@@ -30,6 +34,7 @@ use tokio::net::TcpListener;
 
 use crate::Mark;
 use crate::http::Fence;
+pub use forwarder::TokenForwarder;
 pub use rules::{ExemptRule, PathPattern, RouteRule};
 use upstream::Upstream;
 pub use upstream::UpstreamUrl;
@@ -103,6 +108,8 @@ pub enum ProxyError {
     },
     /// The proxy would forward requests to itself.
     Loop,
+    /// The text cannot be a header, so it is not a token.
+    Token,
 }
 
 impl ProxyError {
@@ -120,6 +127,7 @@ impl fmt::Display for ProxyError {
                 write!(f, "refusing to listen on {address} without TLS; use 127.0.0.1 or pass --insecure-listen")
             }
             Self::Loop => f.write_str("--upstream and --listen are the same address; set --upstream to the service"),
+            Self::Token => f.write_str("the text is not a token; pass the token of the grant unchanged"),
         }
     }
 }

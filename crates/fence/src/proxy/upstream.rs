@@ -46,6 +46,11 @@ const END_TO_END: [HeaderName; 7] =
 pub struct UpstreamUrl(Authority);
 
 impl UpstreamUrl {
+    /// Host and port.
+    pub(super) fn authority(&self) -> &str {
+        self.0.as_str()
+    }
+
     /// The first address to which the host resolves; `0.0.0.0:0` if it does not.
     pub(super) fn address(&self) -> SocketAddr {
         let found = self.0.as_str().to_socket_addrs().ok().and_then(|mut all| all.next());

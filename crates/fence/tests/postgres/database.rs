@@ -53,6 +53,12 @@ impl Database {
         self.server.connect("leasehold", &self.name).await.expect("connected")
     }
 
+    /// Opens another connection whose startup options set `leasehold.token`.
+    pub async fn connect_with_tokens(&self, tokens: &str) -> Client {
+        let options = format!("-c leasehold.token={}", tokens.replace(' ', "\\ ").replace('\t', "\\\t"));
+        self.server.connect_with_options("leasehold", &self.name, &options).await.expect("connected")
+    }
+
     /// Token numbers of all writes, in order.
     pub async fn written(&self) -> Vec<u64> {
         let db = self.connect().await;

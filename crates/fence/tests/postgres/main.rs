@@ -5,6 +5,7 @@ mod blocked_claims;
 mod bypass;
 mod concurrent_ddl;
 mod conformance;
+mod connection_token;
 mod copies;
 mod database;
 mod exploits;

@@ -51,7 +51,9 @@ async fn every_kind_of_write_is_refused_without_a_token_and_with_a_stale_one() {
         assert_eq!(code(&base.db, &format!("BEGIN; {write}; COMMIT")).await.as_deref(), Some("LH002"), "{write}");
         let stale = format!("BEGIN; {}; {write}; COMMIT", admit(19));
         assert_eq!(code(&base.db, &stale).await.as_deref(), Some("LH001"), "{write}");
-        let other = format!("BEGIN; SELECT set_config('leasehold.token', '{}', true); {write}", token(20));
+        let stale = format!("BEGIN; SELECT set_config('leasehold.token', '{}', true); {write}", token(19));
+        assert_eq!(code(&base.db, &stale).await.as_deref(), Some("LH001"), "{write}");
+        let other = format!("BEGIN; SELECT set_config('leasehold.tokens', '{}', true); {write}", token(20));
         assert_eq!(code(&base.db, &other).await.as_deref(), Some("LH002"), "{write}");
     }
     assert_eq!(base.written().await, [20]);

@@ -21,6 +21,7 @@ const PAGE: &str = include_str!("../../../../docs/how-to/fence/postgres.md");
 const CLAIM: &str = "-- postgres: claim";
 const WRITE: &str = "-- postgres: write";
 const SESSION: &str = "-- postgres: or once per connection";
+const CONNECTION: &str = "-- postgres: or in the connection string";
 
 /// The block of the page that starts with `title`, with a token and a row with its number.
 fn fill(title: &str, number: u64) -> String {
@@ -64,15 +65,17 @@ async fn claims_and_writes_work_from_psql_and_a_stale_one_fails_with_its_sqlstat
 
 #[tokio::test]
 async fn a_psql_session_presents_its_token_once_and_then_writes_plain_statements() {
-    let base = Database::new().await;
-    base.fence.protect(&base.db, "written").await.expect("protected");
-    let file = tempfile::NamedTempFile::new().expect("a script");
-    for (number, succeeds) in [(33, true), (34, true), (33, false)] {
-        std::fs::write(file.path(), fill(SESSION, number)).expect("written");
-        let output = psql(&base, "-f", file.path().to_str().expect("a path of text"));
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.success(), succeeds, "{number}: {stderr}");
-        assert!(succeeds || stderr.contains("LH001"), "{stderr}");
+    for example in [SESSION, CONNECTION] {
+        let base = Database::new().await;
+        base.fence.protect(&base.db, "written").await.expect("protected");
+        let file = tempfile::NamedTempFile::new().expect("a script");
+        for (number, succeeds) in [(33, true), (34, true), (33, false)] {
+            std::fs::write(file.path(), fill(example, number)).expect("written");
+            let output = psql(&base, "-f", file.path().to_str().expect("a path of text"));
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.success(), succeeds, "{example}, {number}: {stderr}");
+            assert!(succeeds || stderr.contains("LH001"), "{example}: {stderr}");
+        }
+        assert_eq!(base.written().await, [33, 34], "{example}");
     }
-    assert_eq!(base.written().await, [33, 34]);
 }

@@ -16,6 +16,8 @@ const HOLDERS: usize = 3;
 enum Step {
     Claim(u64),
     SetToken(u64),
+    /// Sets the token of the connection, which is presented only by writes.
+    SetConnectionToken(u64),
     Begin,
     Admit(u64),
     /// Writes with the session token, if the table is protected.
@@ -29,6 +31,7 @@ fn step() -> impl Strategy<Value = (usize, Step)> {
     let step = prop_oneof![
         2 => number.clone().prop_map(Step::Claim),
         2 => number.clone().prop_map(Step::SetToken),
+        2 => number.clone().prop_map(Step::SetConnectionToken),
         3 => Just(Step::Plain),
         2 => Just(Step::Begin),
         4 => number.prop_map(Step::Admit),
@@ -38,12 +41,13 @@ fn step() -> impl Strategy<Value = (usize, Step)> {
     (0..HOLDERS, step)
 }
 
-/// A holder's connection, the numbers written in its open transaction, and its session token.
+/// A holder's connection, the numbers written in its open transaction, and its tokens.
 struct Holder {
     db: Client,
     open: bool,
     uncommitted: Vec<u64>,
     session_token: Option<u64>,
+    connection_token: Option<u64>,
 }
 
 impl Holder {
@@ -65,7 +69,7 @@ async fn run_steps(
     for _ in 0..HOLDERS {
         let db = base.connect().await;
         db.batch_execute("SET lock_timeout = '20ms'").await.expect("set");
-        holders.push(Holder { db, open: false, uncommitted: Vec::new(), session_token: None });
+        holders.push(Holder { db, open: false, uncommitted: Vec::new(), session_token: None, connection_token: None });
     }
     let mut mark = base.mark().await.unwrap_or(0);
     let before = base.written().await.len();
@@ -95,10 +99,15 @@ async fn run_steps(
                     Err(_) => mark = base.mark().await.unwrap_or(0),
                 }
             }
+            Step::SetConnectionToken(n) if !holder.open => {
+                let sql = format!("SET leasehold.token = '{}'", token(lowest + n));
+                holder.db.batch_execute(&sql).await.expect("set");
+                holder.connection_token = Some(lowest + n);
+            }
             Step::Plain if holder.open && protected => {
                 let highest = holder.uncommitted.iter().copied().max().unwrap_or(0).max(mark);
-                // The token of the transaction takes precedence over the session token.
-                let presented = holder.uncommitted.last().copied().or(holder.session_token);
+                // The token of the transaction overrides that of the session, which overrides that of the connection.
+                let presented = holder.uncommitted.last().copied().or(holder.session_token).or(holder.connection_token);
                 let row = i64::try_from(presented.unwrap_or(0)).expect("small");
                 match holder.db.execute("INSERT INTO written (number) VALUES ($1)", &[&row]).await.map_err(Error::from)
                 {
@@ -154,7 +163,12 @@ async fn run_steps(
             Step::Rollback => {
                 holder.end("ROLLBACK").await;
             }
-            Step::Claim(_) | Step::SetToken(_) | Step::Begin | Step::Admit(_) | Step::Plain => {}
+            Step::Claim(_)
+            | Step::SetToken(_)
+            | Step::SetConnectionToken(_)
+            | Step::Begin
+            | Step::Admit(_)
+            | Step::Plain => {}
         }
     }
     for holder in &mut holders {

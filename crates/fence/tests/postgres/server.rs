@@ -82,8 +82,19 @@ impl Server {
 
     /// Opens a connection.
     pub async fn connect(&self, user: &str, database: &str) -> Result<Client, tokio_postgres::Error> {
+        self.connect_with_options(user, database, "").await
+    }
+
+    /// Opens a connection with startup options, as `PGOPTIONS` spells them.
+    pub async fn connect_with_options(
+        &self,
+        user: &str,
+        database: &str,
+        options: &str,
+    ) -> Result<Client, tokio_postgres::Error> {
         let mut config = Config::new();
-        let (client, connection) = config.host_path(self.socket()).user(user).dbname(database).connect(NoTls).await?;
+        let config = config.host_path(self.socket()).user(user).dbname(database).options(options);
+        let (client, connection) = config.connect(NoTls).await?;
         // It ends with the client, or with an error that the client's calls return.
         tokio::spawn(connection);
         Ok(client)

@@ -1,4 +1,4 @@
--- Tables of the fence and the upgrade from versions 1, 2 and 3.
+-- Tables of the fence and the upgrade from versions 1 to 4.
 BEGIN;
 -- Only the server's own functions and operators are called: this script may run as a superuser, in a database of another role.
 SET LOCAL search_path = pg_catalog, pg_temp;
@@ -46,7 +46,7 @@ CREATE TABLE IF NOT EXISTS leasehold.version (one boolean PRIMARY KEY DEFAULT tr
 DO $$
 BEGIN
   IF NOT EXISTS (SELECT FROM leasehold.version) THEN
-    INSERT INTO leasehold.version (version) VALUES (4);
+    INSERT INTO leasehold.version (version) VALUES (5);
     IF NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
       RAISE WARNING 'installed without DDL checks on protected tables; install as a superuser to enable them';
     END IF;
@@ -56,10 +56,10 @@ END $$;
 DO $$
 DECLARE have integer := (SELECT version FROM leasehold.version);
 BEGIN
-  IF have NOT IN (1, 2, 3, 4) THEN
+  IF have NOT IN (1, 2, 3, 4, 5) THEN
     RAISE EXCEPTION USING ERRCODE = 'LH008',
-      MESSAGE = 'UNSUPPORTED_VERSION: version ' || have || ' is installed, this script installs version 4',
-      DETAIL = 'have=' || have || ' want=4', HINT = 'Update the older side.';
+      MESSAGE = 'UNSUPPORTED_VERSION: version ' || have || ' is installed, this script installs version 5',
+      DETAIL = 'have=' || have || ' want=5', HINT = 'Update the older side.';
   END IF;
   IF have = 1 THEN
     -- ALTER TABLE waits for transactions that version 1 admitted. Marks are preserved.
@@ -81,7 +81,10 @@ BEGIN
   END IF;
   IF have < 4 THEN
     ALTER TABLE leasehold.fence ADD COLUMN is_sealed boolean NOT NULL DEFAULT false, ADD COLUMN text_digest bytea;
-    UPDATE leasehold.version SET version = 4;
+  END IF;
+  IF have < 5 THEN
+    -- Version 5 changes functions only: guards accept the token of a connection. The end of the installation replaces them.
+    UPDATE leasehold.version SET version = 5;
     PERFORM set_config('leasehold.upgraded_from', have::text, true);
   END IF;
 END $$;

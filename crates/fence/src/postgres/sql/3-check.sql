@@ -297,11 +297,13 @@ BEGIN
     RETURN leasehold.admit_full(token, resource, slot, ms);
   END IF;
   PERFORM leasehold.require_durable();
-  -- A transaction without writes cannot have raised the mark itself, so the row is committed and its digest may be cached.
+  -- Only the digest of a committed row may be cached: this transaction has written nothing, or an earlier one has written the row. The ids
+  -- of subtransactions follow that of their transaction, so a row of this one is not older than it.
   -- Another fence's digest is replaced only sometimes. That of a sealed fence is never cached: 63 bits can be forged.
-  IF NOT f.is_sealed AND pg_current_xact_id_if_assigned() IS NULL THEN
+  IF NOT f.is_sealed THEN
     cached := coalesce(pg_sequence_last_value(('leasehold.token_cache_' || (key & 63))::regclass), 0);
-    IF cached = 0 OR random() < 0.01 THEN
+    IF (cached = 0 OR random() < 0.01) AND (pg_current_xact_id_if_assigned() IS NULL
+        OR (SELECT age(g.xmin) > 0 FROM leasehold.fence AS g WHERE g.id = f.id)) THEN
       PERFORM setval(('leasehold.token_cache_' || (key & 63))::regclass, digest | f.protects_tables::integer);
     END IF;
   END IF;

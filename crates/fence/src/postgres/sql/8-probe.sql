@@ -127,7 +127,8 @@ BEGIN
       WHERE (m.name, m.slot) = (resource, probe_writes.slot) ORDER BY m.relation::text LOOP
     object := target::text;
     BEGIN
-      -- A token of this session or transaction does not count.
+      -- A token of this connection, session or transaction does not count.
+      PERFORM set_config('leasehold.token', '', true);
       PERFORM set_config('leasehold.token_' || to_hex(leasehold.lock_key(resource, probe_writes.slot)), '', true);
       EXECUTE format('DELETE FROM %s WHERE false', target);
       RAISE EXCEPTION USING ERRCODE = 'LH000', MESSAGE = 'a write without a token was accepted';

@@ -14,6 +14,7 @@ use tokio_postgres::Client;
 use crate::database::Database;
 use crate::protected_tables::admit;
 use crate::server::Server;
+use crate::support::token;
 use layout::{AttackedDatabase, Attacker, TableLayout};
 use page::{DdlRow, WriteRow};
 use writes::{WritePath, WriteStatement};
@@ -40,7 +41,13 @@ async fn sqlstate(db: &Client, sql: &str) -> Option<String> {
     outcome.err().map(|error| error.code().map_or_else(|| error.to_string(), |code| code.code().to_owned()))
 }
 
-/// Attacks with one role: without a token, with a stale one and with a current one. What must not happen is added to `failures`.
+/// Sets the token of the connection, for one transaction.
+fn connection_token(number: u64) -> String {
+    format!("SET LOCAL leasehold.token = '{}'", token(number))
+}
+
+/// Attacks with one role: without a token, with a stale one and with a current one, presented by `admit` and by the connection's setting.
+/// What must not happen is added to `failures`.
 async fn attack(
     target: &AttackedDatabase,
     attacker: Attacker,
@@ -61,7 +68,11 @@ async fn attack(
         Some("LH002") => {
             let stale = sqlstate(db, &format!("BEGIN; {}; {sql}; COMMIT", admit(19))).await;
             expect(stale.as_deref() == Some("LH001"), "accepted with a stale token");
+            let stale = sqlstate(db, &format!("BEGIN; {}; {sql}; COMMIT", connection_token(19))).await;
+            expect(stale.as_deref() == Some("LH001"), "accepted with a stale token of the connection");
             let current = sqlstate(db, &format!("BEGIN; {}; {sql}; ROLLBACK", admit(20))).await;
+            let connections = sqlstate(db, &format!("BEGIN; {}; {sql}; ROLLBACK", connection_token(20))).await;
+            expect(connections == current, &format!("with the connection's current token: {connections:?}"));
             if current.as_deref() == Some("LH009") {
                 Outcome::AlwaysRefused
             } else {
