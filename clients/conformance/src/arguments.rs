@@ -104,7 +104,8 @@ impl Args {
         let name = suite.driver.name.clone();
         let selected: Vec<Scenario> = scenarios.iter().filter(|scenario| self.is_selected(scenario)).cloned().collect();
         if self.broken {
-            let red = broken_run::run(suite, &selected).map_err(|failure| io::Error::other(format!("{name}: {failure}")))?;
+            let red =
+                broken_run::run(suite, &selected).map_err(|failure| io::Error::other(format!("{name}: {failure}")))?;
             let failed = red.iter().filter(|result| result.outcome.is_err()).count();
             println!("{name}: {} red as required, {failed} not", red.len() - failed);
             if self.scenario.is_none() {
@@ -122,7 +123,10 @@ impl Args {
         let passed = count(|outcome| matches!(outcome, CaseOutcome::Passed));
         let skipped = count(|outcome| matches!(outcome, CaseOutcome::Skipped(_)));
         let failed = outcomes.len() - passed - skipped;
-        println!("{name}: {passed} passed, {failed} failed, {skipped} skipped in {:.1} s", began.elapsed().as_secs_f64());
+        println!(
+            "{name}: {passed} passed, {failed} failed, {skipped} skipped in {:.1} s",
+            began.elapsed().as_secs_f64()
+        );
         if self.scenario.is_none() && self.environment.is_none() {
             ClientResults::new(&name, &hello.version, &outcomes).save(&results.join(format!("{name}.json")))?;
         }

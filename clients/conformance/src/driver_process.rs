@@ -58,7 +58,12 @@ pub struct DriverProcess {
 
 impl DriverProcess {
     /// Starts a driver and greets it.
-    pub fn start(name: &str, command: &[String], root: &Path, log: bool) -> Result<(Self, DriverHello), ScenarioFailure> {
+    pub fn start(
+        name: &str,
+        command: &[String],
+        root: &Path,
+        log: bool,
+    ) -> Result<(Self, DriverHello), ScenarioFailure> {
         let directory = leasehold_testkit::temp_dir::in_memory()?;
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         let mut command = tied_command("KILL", &words);

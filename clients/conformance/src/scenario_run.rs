@@ -9,7 +9,9 @@ use leasehold_testkit::tcp_proxy::TcpProxy;
 use serde_json::{Map, Value, json};
 
 use crate::driver_process::DriverProcess;
-use crate::environment::{EnvironmentKind, FencedService, NewerServer, ServerGroup, ServerKind, SharedServers};
+use crate::environment::{
+    EnvironmentKind, FencedService, NewerServer, ServerGroup, ServerKind, SharedServers, SlowLink,
+};
 use crate::expectation::mismatch;
 use crate::failure::{ScenarioFailure, broken, unexpected};
 use crate::runner_step;
@@ -58,6 +60,7 @@ pub struct ScenarioRun<'a> {
     /// Ids of requests by label, for `cancel` and `resolve`.
     ids: HashMap<String, u64>,
     _newer: Option<NewerServer>,
+    _slow: Option<SlowLink>,
 }
 
 impl<'a> ScenarioRun<'a> {
@@ -85,9 +88,14 @@ impl<'a> ScenarioRun<'a> {
             _ => None,
         };
         let first = newer.as_ref().map_or_else(|| addresses[0].clone(), |newer| newer.address.to_string());
+        let slow = match scenario.reply_delay_ms {
+            0 => None,
+            delay => Some(SlowLink::start(&first, Duration::from_millis(delay))?),
+        };
+        let upstream = slow.as_ref().map_or_else(|| first.clone(), |slow| slow.address.to_string());
         let proxies = match environment {
             EnvironmentKind::Proxy => {
-                scenario.actors().into_iter().map(|actor| (actor.to_owned(), TcpProxy::start(&first))).collect()
+                scenario.actors().into_iter().map(|actor| (actor.to_owned(), TcpProxy::start(&upstream))).collect()
             }
             _ => HashMap::new(),
         };
@@ -113,6 +121,7 @@ impl<'a> ScenarioRun<'a> {
             started: HashMap::new(),
             ids: HashMap::new(),
             _newer: newer,
+            _slow: slow,
         })
     }
 
@@ -186,7 +195,8 @@ impl<'a> ScenarioRun<'a> {
         if let Some(reason) = mismatch(&expected_reply(expected), &reply) {
             return unexpected(format!("{} of {}{reason}; reply: {}", started.op, started.actor, without_id(&reply)));
         }
-        if let (Some(error), true) = (reply.get("error"), reply["error"]["next_step"].as_str().unwrap_or("").is_empty()) {
+        if let (Some(error), true) = (reply.get("error"), reply["error"]["next_step"].as_str().unwrap_or("").is_empty())
+        {
             return unexpected(format!("{}: an error without next_step: {error}", started.op));
         }
         if let Some(Value::Object(names)) = step.fields.get("save") {
@@ -262,7 +272,8 @@ impl<'a> ScenarioRun<'a> {
                 *lease = handle(&format!("{actor}.{}", lease.as_str().unwrap_or_default()));
             }
         }
-        if let (true, Some(label)) = (op == "cancel" || op == "resolve", fields.get("request").and_then(Value::as_str)) {
+        if let (true, Some(label)) = (op == "cancel" || op == "resolve", fields.get("request").and_then(Value::as_str))
+        {
             let id = self.id_of(label)?;
             fields.insert("request".to_owned(), json!(id));
         }

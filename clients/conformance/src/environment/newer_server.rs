@@ -56,9 +56,8 @@ impl NewerServer {
                 tokio::spawn(async move {
                     let forward = service_fn(move |request| forward(upstream.clone(), request));
                     // The client decides when a connection ends.
-                    let _ = auto::Builder::new(TokioExecutor::new())
-                        .serve_connection(TokioIo::new(stream), forward)
-                        .await;
+                    let _ =
+                        auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), forward).await;
                 });
             }
         });

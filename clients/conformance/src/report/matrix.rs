@@ -141,6 +141,7 @@ mod tests {
             environments: vec![crate::environment::EnvironmentKind::One],
             session_ttl_ms: 1,
             server: crate::environment::ServerKind::Shared,
+            reply_delay_ms: 0,
             needs: Vec::new(),
             red: vec!["no_token".into()],
             steps: Vec::new(),
@@ -162,7 +163,10 @@ mod tests {
         let (text, incomplete) = page(&[driver()], &[scenario()], &results(json!("passed")));
         assert!(incomplete.is_empty() && text.contains("| `fork` | A fork loses leases | one | yes |"), "{text}");
         let (text, incomplete) = page(&[driver()], &[scenario()], &results(json!({"skipped": "no fork"})));
-        assert!(incomplete.is_empty() && text.contains("| skipped (1) |") && text.contains("1. Rust: no fork"), "{text}");
+        assert!(
+            incomplete.is_empty() && text.contains("| skipped (1) |") && text.contains("1. Rust: no fork"),
+            "{text}"
+        );
         assert!(text.contains("| `no_token` | `fork` |"), "{text}");
     }
 
