@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use leasehold_testkit::tcp_proxy::TcpProxy;
+use leasehold_testkit::tcp_proxy::{Flow, TcpProxy};
 use serde_json::{Map, Value, json};
 
 use crate::driver_process::DriverProcess;
@@ -20,6 +20,8 @@ use crate::variables::Variables;
 
 /// Time for a reply beyond what the request itself may take.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(45);
+/// Time to close the clients of a scenario that is over.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Fields of a step that the runner reads and does not send.
 const RUNNER_FIELDS: [&str; 8] = ["actor", "op", "expect", "start", "label", "save", "retry_on", "note"];
 /// Fields whose text is a name at the server. Each run has names of its own.
@@ -57,6 +59,8 @@ pub struct ScenarioRun<'a> {
     /// The `leasehold` program.
     pub shared: &'a SharedServers,
     started: HashMap<String, StartedRequest>,
+    /// Actors and handles of the clients that were created.
+    clients: Vec<(String, Value)>,
     /// Ids of requests by label, for `cancel` and `resolve`.
     ids: HashMap<String, u64>,
     _newer: Option<NewerServer>,
@@ -119,6 +123,7 @@ impl<'a> ScenarioRun<'a> {
             fence: None,
             shared,
             started: HashMap::new(),
+            clients: Vec::new(),
             ids: HashMap::new(),
             _newer: newer,
             _slow: slow,
@@ -132,6 +137,20 @@ impl<'a> ScenarioRun<'a> {
             self.step(step).map_err(|failure| failure.at(&step.place))?;
         }
         Ok(())
+    }
+
+    /// Closes all clients, so that a driver process that others share keeps none of them. How that ends does not matter any more.
+    pub fn close_clients(&self) {
+        self.proxies.values().for_each(|proxy| proxy.set_both(Flow::Pass));
+        let close = |(actor, client): &(String, Value)| {
+            let driver = self.drivers.get(actor)?;
+            driver.send("close", Map::from_iter([("client".to_owned(), client.clone())])).ok()
+        };
+        let closing: Vec<_> = self.clients.iter().filter_map(close).collect();
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        for (_, reply) in closing {
+            let _ = reply.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        }
     }
 
     /// Breaks a property of all drivers, before the first step.
@@ -158,6 +177,9 @@ impl<'a> ScenarioRun<'a> {
         }
         let (Some(actor), Some(op)) = (step.text("actor"), step.text("op")) else { return broken("no actor or op") };
         let fields = self.request_fields(actor, op, &step)?;
+        if let (true, Some(client)) = (op == "connect", fields.get("client")) {
+            self.clients.push((actor.to_owned(), client.clone()));
+        }
         let started = self.send(actor, op, fields)?;
         if let Some(label) = step.text("start").or_else(|| step.text("label")) {
             self.ids.insert(label.to_owned(), started.id);

@@ -166,7 +166,11 @@ impl Suite<'_> {
         if let Some(property) = &self.broken {
             run.break_property(property)?;
         }
-        run.perform()
+        let outcome = run.perform();
+        if case.scenario.actors().into_iter().any(|actor| !case.scenario.needs_own_process(actor)) {
+            run.close_clients();
+        }
+        outcome
     }
 
     fn start_driver(&self, name: &str) -> Result<(DriverProcess, DriverHello), ScenarioFailure> {
