@@ -14,7 +14,6 @@ use crate::environment::{
 };
 use crate::expectation::mismatch;
 use crate::failure::{ScenarioFailure, broken, unexpected};
-use crate::runner_step;
 use crate::scenario::{Scenario, Step};
 use crate::variables::Variables;
 
@@ -35,6 +34,9 @@ struct StartedRequest {
     fields: Map<String, Value>,
     reply: Receiver<Value>,
 }
+
+/// Performs a step of the runner itself.
+pub type RunnerAction = fn(&mut ScenarioRun<'_>, &Step) -> Result<(), ScenarioFailure>;
 
 /// State of a run.
 pub struct ScenarioRun<'a> {
@@ -131,10 +133,10 @@ impl<'a> ScenarioRun<'a> {
     }
 
     /// Performs all steps. The error names the step that failed.
-    pub fn perform(&mut self) -> Result<(), ScenarioFailure> {
+    pub fn perform(&mut self, runner_action: RunnerAction) -> Result<(), ScenarioFailure> {
         let scenario = self.scenario;
         for step in &scenario.steps {
-            self.step(step).map_err(|failure| failure.at(&step.place))?;
+            self.step(step, runner_action).map_err(|failure| failure.at(&step.place))?;
         }
         Ok(())
     }
@@ -165,7 +167,7 @@ impl<'a> ScenarioRun<'a> {
         Ok(())
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), ScenarioFailure> {
+    fn step(&mut self, step: &Step, runner_action: RunnerAction) -> Result<(), ScenarioFailure> {
         let fields = self.variables.expand_fields(&step.fields)?;
         let step = Step { place: step.place.clone(), fields };
         if let Some(label) = step.text("await") {
@@ -173,7 +175,7 @@ impl<'a> ScenarioRun<'a> {
             return self.finish(&step, started);
         }
         if step.text("do").is_some() {
-            return runner_step::perform(self, &step);
+            return runner_action(self, &step);
         }
         let (Some(actor), Some(op)) = (step.text("actor"), step.text("op")) else { return broken("no actor or op") };
         let fields = self.request_fields(actor, op, &step)?;

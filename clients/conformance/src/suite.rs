@@ -12,6 +12,7 @@ use crate::driver_process::{DriverHello, DriverProcess};
 use crate::environment::{EnvironmentKind, ServerKind, SharedServers};
 use crate::failure::{ScenarioFailure, broken};
 use crate::machine_load::MachineLoad;
+use crate::runner_step;
 use crate::scenario::Scenario;
 use crate::scenario_run::ScenarioRun;
 
@@ -166,7 +167,7 @@ impl Suite<'_> {
         if let Some(property) = &self.broken {
             run.break_property(property)?;
         }
-        let outcome = run.perform();
+        let outcome = run.perform(runner_step::perform);
         if case.scenario.actors().into_iter().any(|actor| !case.scenario.needs_own_process(actor)) {
             run.close_clients();
         }
