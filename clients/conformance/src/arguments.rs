@@ -16,7 +16,7 @@ use crate::suite::{CaseOutcome, ScenarioCase, Suite};
 
 /// Run the conformance scenarios of Leasehold's clients
 ///
-/// With LEASEHOLD_BLESS=1 the page docs/reference/client-conformance.md is written from the newest results of all clients.
+/// A run of all clients compares docs/reference/client-conformance.md with the results; with LEASEHOLD_BLESS=1 it writes the page.
 #[derive(Debug, Parser)]
 #[command(name = "leasehold-conformance", version)]
 pub struct Args {
@@ -94,8 +94,10 @@ impl Args {
             let mut suite = Suite { driver, command, root: root.clone(), shared: &shared, jobs, log, broken: None };
             all_passed &= self.run_client(&mut suite, &scenarios, &results)?;
         }
-        if self.scenario.is_none() && self.environment.is_none() && std::env::var_os("LEASEHOLD_BLESS").is_some() {
-            all_passed &= report::write_page(&root, &drivers, &scenarios, &results)?;
+        let bless = std::env::var_os("LEASEHOLD_BLESS").is_some();
+        let is_complete = self.scenario.is_none() && self.environment.is_none() && !self.broken;
+        if is_complete && (bless || self.client.is_empty()) {
+            all_passed &= report::update_page(&root, &drivers, &scenarios, &results, bless)?;
         }
         Ok(all_passed)
     }
@@ -104,7 +106,8 @@ impl Args {
         let name = suite.driver.name.clone();
         let selected: Vec<Scenario> = scenarios.iter().filter(|scenario| self.is_selected(scenario)).cloned().collect();
         if self.broken {
-            let red = broken_run::run(suite, &selected).map_err(|failure| io::Error::other(format!("{name}: {failure}")))?;
+            let red =
+                broken_run::run(suite, &selected).map_err(|failure| io::Error::other(format!("{name}: {failure}")))?;
             let failed = red.iter().filter(|result| result.outcome.is_err()).count();
             println!("{name}: {} red as required, {failed} not", red.len() - failed);
             if self.scenario.is_none() {
@@ -122,7 +125,10 @@ impl Args {
         let passed = count(|outcome| matches!(outcome, CaseOutcome::Passed));
         let skipped = count(|outcome| matches!(outcome, CaseOutcome::Skipped(_)));
         let failed = outcomes.len() - passed - skipped;
-        println!("{name}: {passed} passed, {failed} failed, {skipped} skipped in {:.1} s", began.elapsed().as_secs_f64());
+        println!(
+            "{name}: {passed} passed, {failed} failed, {skipped} skipped in {:.1} s",
+            began.elapsed().as_secs_f64()
+        );
         if self.scenario.is_none() && self.environment.is_none() {
             ClientResults::new(&name, &hello.version, &outcomes).save(&results.join(format!("{name}.json")))?;
         }

@@ -32,7 +32,9 @@ pub fn run(suite: &mut Suite<'_>, scenarios: &[Scenario]) -> Result<Vec<RedResul
         for result in outcomes {
             let red = red_result(property, result);
             match &red.outcome {
-                Ok(reason) => println!("{} {} with {property} ... red, as required: {reason}", suite.driver.name, red.scenario),
+                Ok(reason) => {
+                    println!("{} {} with {property} ... red, as required: {reason}", suite.driver.name, red.scenario)
+                }
                 Err(reason) => println!("{} {} with {property} ... FAILED: {reason}", suite.driver.name, red.scenario),
             }
             results.push(red);

@@ -34,7 +34,7 @@ const CLIENT_SETTINGS: [&str; 8] = [
 ];
 
 /// Replies that are waited for, by request id; `None` after the output has ended.
-type PendingReplies = Arc<Mutex<Option<HashMap<u64, Sender<Value>>>>>;
+type ReplyChannels = Arc<Mutex<Option<HashMap<u64, Sender<Value>>>>>;
 
 /// What a driver replies to `hello`.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +49,7 @@ pub struct DriverHello {
 pub struct DriverProcess {
     process: Mutex<TestProcess>,
     stdin: Mutex<Option<ChildStdin>>,
-    pending: PendingReplies,
+    pending: ReplyChannels,
     next_id: AtomicU64,
     log: bool,
     name: String,
@@ -58,7 +58,12 @@ pub struct DriverProcess {
 
 impl DriverProcess {
     /// Starts a driver and greets it.
-    pub fn start(name: &str, command: &[String], root: &Path, log: bool) -> Result<(Self, DriverHello), ScenarioFailure> {
+    pub fn start(
+        name: &str,
+        command: &[String],
+        root: &Path,
+        log: bool,
+    ) -> Result<(Self, DriverHello), ScenarioFailure> {
         let directory = leasehold_testkit::temp_dir::in_memory()?;
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         let mut command = tied_command("KILL", &words);
@@ -71,7 +76,7 @@ impl DriverProcess {
         }
         let mut process = TestProcess::spawn_tied(command)?;
         let stdin = Mutex::new(process.take_stdin());
-        let pending = PendingReplies::new(Mutex::new(Some(HashMap::new())));
+        let pending = ReplyChannels::new(Mutex::new(Some(HashMap::new())));
         let driver = Self {
             process: Mutex::new(process),
             stdin,

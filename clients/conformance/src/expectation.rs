@@ -32,9 +32,9 @@ pub fn mismatch(pattern: &Value, value: &Value) -> Option<String> {
         Value::Array(patterns) => match value {
             Value::Array(entries) if entries.len() == patterns.len() => {
                 let pairs = patterns.iter().zip(entries).enumerate();
-                pairs.into_iter().find_map(|(at, (pattern, entry))| {
-                    mismatch(pattern, entry).map(|reason| format!("[{at}]{reason}"))
-                })
+                pairs
+                    .into_iter()
+                    .find_map(|(at, (pattern, entry))| mismatch(pattern, entry).map(|reason| format!("[{at}]{reason}")))
             }
             _ => Some(format!(": expected {pattern}, not {value}")),
         },

@@ -52,7 +52,12 @@ pub fn send(endpoint: &ServerEndpoint, method: &str, path: &str, body: Option<&V
     }
 }
 
-fn exchange(mut stream: impl Read + Write, method: &str, path: &str, body: Option<&Value>) -> io::Result<RunnerResponse> {
+fn exchange(
+    mut stream: impl Read + Write,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+) -> io::Result<RunnerResponse> {
     let (kind, body) = match body {
         Some(body) => ("content-type: application/json\r\n", body.to_string()),
         None => ("", String::new()),

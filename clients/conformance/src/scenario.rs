@@ -21,6 +21,8 @@ struct ScenarioHead {
     #[serde(default)]
     server: ServerKind,
     #[serde(default)]
+    reply_delay_ms: u64,
+    #[serde(default)]
     needs: Vec<String>,
     #[serde(default)]
     red: Vec<String>,
@@ -43,6 +45,8 @@ pub struct Scenario {
     pub session_ttl_ms: u64,
     /// Which server it needs.
     pub server: ServerKind,
+    /// How much later every reply arrives, in the environment `proxy`.
+    pub reply_delay_ms: u64,
     /// Features that a client must have.
     pub needs: Vec<String>,
     /// Properties that turn it red when they are broken.
@@ -128,13 +132,23 @@ fn parse(file: &str, text: &str, scenarios: &mut Vec<Scenario>) -> Result<(), St
             if head.environments.is_empty() {
                 return Err(format!("{place}: a scenario names where it runs"));
             }
-            let ScenarioHead { scenario: name, title, environments, session_ttl_ms, server, needs, red } = head;
+            let ScenarioHead {
+                scenario: name,
+                title,
+                environments,
+                session_ttl_ms,
+                server,
+                reply_delay_ms,
+                needs,
+                red,
+            } = head;
             scenarios.push(Scenario {
                 name,
                 title,
                 environments,
                 session_ttl_ms,
                 server,
+                reply_delay_ms,
                 needs,
                 red,
                 steps: Vec::new(),

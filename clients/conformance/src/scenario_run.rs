@@ -5,19 +5,22 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use leasehold_testkit::tcp_proxy::TcpProxy;
+use leasehold_testkit::tcp_proxy::{Flow, TcpProxy};
 use serde_json::{Map, Value, json};
 
 use crate::driver_process::DriverProcess;
-use crate::environment::{EnvironmentKind, FencedService, NewerServer, ServerGroup, ServerKind, SharedServers};
+use crate::environment::{
+    EnvironmentKind, FencedService, NewerServer, ServerGroup, ServerKind, SharedServers, SlowLink,
+};
 use crate::expectation::mismatch;
 use crate::failure::{ScenarioFailure, broken, unexpected};
-use crate::runner_step;
 use crate::scenario::{Scenario, Step};
 use crate::variables::Variables;
 
 /// Time for a reply beyond what the request itself may take.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(45);
+/// Time to close the clients of a scenario that is over.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Fields of a step that the runner reads and does not send.
 const RUNNER_FIELDS: [&str; 8] = ["actor", "op", "expect", "start", "label", "save", "retry_on", "note"];
 /// Fields whose text is a name at the server. Each run has names of its own.
@@ -31,6 +34,9 @@ struct StartedRequest {
     fields: Map<String, Value>,
     reply: Receiver<Value>,
 }
+
+/// Performs a step of the runner itself.
+pub type RunnerAction = fn(&mut ScenarioRun<'_>, &Step) -> Result<(), ScenarioFailure>;
 
 /// State of a run.
 pub struct ScenarioRun<'a> {
@@ -55,9 +61,12 @@ pub struct ScenarioRun<'a> {
     /// The `leasehold` program.
     pub shared: &'a SharedServers,
     started: HashMap<String, StartedRequest>,
+    /// Actors and handles of the clients that were created.
+    clients: Vec<(String, Value)>,
     /// Ids of requests by label, for `cancel` and `resolve`.
     ids: HashMap<String, u64>,
     _newer: Option<NewerServer>,
+    _slow: Option<SlowLink>,
 }
 
 impl<'a> ScenarioRun<'a> {
@@ -85,9 +94,14 @@ impl<'a> ScenarioRun<'a> {
             _ => None,
         };
         let first = newer.as_ref().map_or_else(|| addresses[0].clone(), |newer| newer.address.to_string());
+        let slow = match scenario.reply_delay_ms {
+            0 => None,
+            delay => Some(SlowLink::start(&first, Duration::from_millis(delay))?),
+        };
+        let upstream = slow.as_ref().map_or_else(|| first.clone(), |slow| slow.address.to_string());
         let proxies = match environment {
             EnvironmentKind::Proxy => {
-                scenario.actors().into_iter().map(|actor| (actor.to_owned(), TcpProxy::start(&first))).collect()
+                scenario.actors().into_iter().map(|actor| (actor.to_owned(), TcpProxy::start(&upstream))).collect()
             }
             _ => HashMap::new(),
         };
@@ -111,18 +125,34 @@ impl<'a> ScenarioRun<'a> {
             fence: None,
             shared,
             started: HashMap::new(),
+            clients: Vec::new(),
             ids: HashMap::new(),
             _newer: newer,
+            _slow: slow,
         })
     }
 
     /// Performs all steps. The error names the step that failed.
-    pub fn perform(&mut self) -> Result<(), ScenarioFailure> {
+    pub fn perform(&mut self, runner_action: RunnerAction) -> Result<(), ScenarioFailure> {
         let scenario = self.scenario;
         for step in &scenario.steps {
-            self.step(step).map_err(|failure| failure.at(&step.place))?;
+            self.step(step, runner_action).map_err(|failure| failure.at(&step.place))?;
         }
         Ok(())
+    }
+
+    /// Closes all clients, so that a driver process that others share keeps none of them. How that ends does not matter any more.
+    pub fn close_clients(&self) {
+        self.proxies.values().for_each(|proxy| proxy.set_both(Flow::Pass));
+        let close = |(actor, client): &(String, Value)| {
+            let driver = self.drivers.get(actor)?;
+            driver.send("close", Map::from_iter([("client".to_owned(), client.clone())])).ok()
+        };
+        let closing: Vec<_> = self.clients.iter().filter_map(close).collect();
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        for (_, reply) in closing {
+            let _ = reply.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        }
     }
 
     /// Breaks a property of all drivers, before the first step.
@@ -137,7 +167,7 @@ impl<'a> ScenarioRun<'a> {
         Ok(())
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), ScenarioFailure> {
+    fn step(&mut self, step: &Step, runner_action: RunnerAction) -> Result<(), ScenarioFailure> {
         let fields = self.variables.expand_fields(&step.fields)?;
         let step = Step { place: step.place.clone(), fields };
         if let Some(label) = step.text("await") {
@@ -145,10 +175,13 @@ impl<'a> ScenarioRun<'a> {
             return self.finish(&step, started);
         }
         if step.text("do").is_some() {
-            return runner_step::perform(self, &step);
+            return runner_action(self, &step);
         }
         let (Some(actor), Some(op)) = (step.text("actor"), step.text("op")) else { return broken("no actor or op") };
         let fields = self.request_fields(actor, op, &step)?;
+        if let (true, Some(client)) = (op == "connect", fields.get("client")) {
+            self.clients.push((actor.to_owned(), client.clone()));
+        }
         let started = self.send(actor, op, fields)?;
         if let Some(label) = step.text("start").or_else(|| step.text("label")) {
             self.ids.insert(label.to_owned(), started.id);
@@ -186,7 +219,8 @@ impl<'a> ScenarioRun<'a> {
         if let Some(reason) = mismatch(&expected_reply(expected), &reply) {
             return unexpected(format!("{} of {}{reason}; reply: {}", started.op, started.actor, without_id(&reply)));
         }
-        if let (Some(error), true) = (reply.get("error"), reply["error"]["next_step"].as_str().unwrap_or("").is_empty()) {
+        if let (Some(error), true) = (reply.get("error"), reply["error"]["next_step"].as_str().unwrap_or("").is_empty())
+        {
             return unexpected(format!("{}: an error without next_step: {error}", started.op));
         }
         if let Some(Value::Object(names)) = step.fields.get("save") {
@@ -262,7 +296,8 @@ impl<'a> ScenarioRun<'a> {
                 *lease = handle(&format!("{actor}.{}", lease.as_str().unwrap_or_default()));
             }
         }
-        if let (true, Some(label)) = (op == "cancel" || op == "resolve", fields.get("request").and_then(Value::as_str)) {
+        if let (true, Some(label)) = (op == "cancel" || op == "resolve", fields.get("request").and_then(Value::as_str))
+        {
             let id = self.id_of(label)?;
             fields.insert("request".to_owned(), json!(id));
         }

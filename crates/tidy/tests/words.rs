@@ -25,8 +25,9 @@ const ALLOWED: [(&str, &str, &str); 8] = [
 const ENDINGS: [&str; 9] = [".rs", ".md", ".proto", ".sql", ".lua", ".toml", ".service", ".py", ".sh"];
 
 /// Folders and files at the root that are checked.
-const ROOTS: [&str; 11] = [
+const ROOTS: [&str; 12] = [
     "crates",
+    "clients/conformance",
     "clients/python",
     "docs",
     "examples",

@@ -291,7 +291,10 @@ pub fn decode_grant(from: &v1::Grant) -> Result<Grant, Refusal> {
         ttl_ms: from.ttl_ms,
         remaining_ms: from.remaining_ms,
         // What a newer server calls its validity changes nothing for a holder: it counts as the weakest.
-        validity: optional_enum::<v1::Validity, _>(from.validity, "validity").ok().flatten().unwrap_or(Validity::Session),
+        validity: optional_enum::<v1::Validity, _>(from.validity, "validity")
+            .ok()
+            .flatten()
+            .unwrap_or(Validity::Session),
         drain_ms: from.drain_ms,
         overlaps_ms: from.overlaps_ms,
         depth: from.depth,

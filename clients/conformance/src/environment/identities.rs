@@ -49,8 +49,9 @@ impl TestIdentities {
         let stranger = client(&others, "stranger", WORKER);
         let (bearer, wrong_bearer) = (directory.path().join("ci.token"), directory.path().join("wrong.token"));
         let uid = rustix::process::getuid().as_raw();
-        let grant =
-            |principal: &str, role: &str, prefix: &str| format!("[[grant]]\nprincipal = \"{principal}\"\nrole = \"{role}\"\nprefix = \"{prefix}\"\n\n");
+        let grant = |principal: &str, role: &str, prefix: &str| {
+            format!("[[grant]]\nprincipal = \"{principal}\"\nrole = \"{role}\"\nprefix = \"{prefix}\"\n\n")
+        };
         let access = [
             grant(&format!("uid:{uid}"), "admin", ""),
             grant(WORKER, "holder", ""),

@@ -8,6 +8,7 @@ mod lease_server;
 mod newer_server;
 mod runtime;
 mod server_group;
+mod slow_link;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ pub use identities::TestIdentities;
 pub use lease_server::LeaseServer;
 pub use newer_server::NewerServer;
 pub use server_group::ServerGroup;
+pub use slow_link::SlowLink;
 
 /// Where a scenario runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]

@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use super::runtime::runtime;
 use grpc_messages::MessageRewriter;
 
-type ProxyBody = UnsyncBoxBody<Bytes, hyper::Error>;
+type RewrittenBody = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// The code that replaces `BUSY`.
 pub const UNKNOWN_CODE: &str = "BUSY_ELSEWHERE";
@@ -56,9 +56,8 @@ impl NewerServer {
                 tokio::spawn(async move {
                     let forward = service_fn(move |request| forward(upstream.clone(), request));
                     // The client decides when a connection ends.
-                    let _ = auto::Builder::new(TokioExecutor::new())
-                        .serve_connection(TokioIo::new(stream), forward)
-                        .await;
+                    let _ =
+                        auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), forward).await;
                 });
             }
         });
@@ -72,7 +71,7 @@ impl Drop for NewerServer {
     }
 }
 
-async fn forward(upstream: String, request: Request<Incoming>) -> Result<Response<ProxyBody>, Infallible> {
+async fn forward(upstream: String, request: Request<Incoming>) -> Result<Response<RewrittenBody>, Infallible> {
     Ok(exchange(&upstream, request).await.unwrap_or_else(|error| {
         let body = Full::from(error.to_string()).map_err(|never| match never {}).boxed_unsync();
         let mut response = Response::new(body);
@@ -85,7 +84,7 @@ async fn forward(upstream: String, request: Request<Incoming>) -> Result<Respons
 async fn exchange(
     upstream: &str,
     request: Request<Incoming>,
-) -> Result<Response<ProxyBody>, Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<Response<RewrittenBody>, Box<dyn std::error::Error + Send + Sync>> {
     let io = TokioIo::new(TcpStream::connect(upstream).await?);
     let is_grpc = content_type(request.headers()).starts_with("application/grpc");
     let is_session = request.uri().path().ends_with("/Session");

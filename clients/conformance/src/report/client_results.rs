@@ -38,7 +38,7 @@ impl ClientResults {
     /// Collects the results of a run.
     pub fn new(client: &str, version: &str, results: &[CaseResult]) -> Self {
         let (mut outcomes, mut millis) = (BTreeMap::new(), BTreeMap::new());
-        for CaseResult { scenario, environment, outcome, millis: took } in results {
+        for CaseResult { scenario, environment, outcome, millis: took, .. } in results {
             let saved = match outcome {
                 CaseOutcome::Passed => SavedOutcome::Passed,
                 CaseOutcome::Skipped(reason) => SavedOutcome::Skipped(reason.clone()),

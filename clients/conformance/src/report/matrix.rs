@@ -12,8 +12,15 @@ use crate::scenario::Scenario;
 
 const PAGE: &str = "docs/reference/client-conformance.md";
 
-/// Writes the page from the newest results of all clients. False if a cell is empty or failed; then nothing is written.
-pub fn write_page(root: &Path, drivers: &[DriverEntry], scenarios: &[Scenario], results: &Path) -> io::Result<bool> {
+/// Writes the page from the newest results of all clients (`bless`), or compares it. False if a cell is red or not run, or if the page
+/// is outdated.
+pub fn update_page(
+    root: &Path,
+    drivers: &[DriverEntry],
+    scenarios: &[Scenario],
+    results: &Path,
+    bless: bool,
+) -> io::Result<bool> {
     let mut clients = BTreeMap::new();
     for driver in drivers {
         if let Some(read) = ClientResults::read(&results.join(format!("{}.json", driver.name)))? {
@@ -21,15 +28,17 @@ pub fn write_page(root: &Path, drivers: &[DriverEntry], scenarios: &[Scenario], 
         }
     }
     let (page, incomplete) = page(drivers, scenarios, &clients);
-    if incomplete.is_empty() {
+    incomplete.iter().for_each(|cell| println!("{PAGE}: {cell}"));
+    if bless {
         std::fs::write(root.join(PAGE), page)?;
         println!("{PAGE} is written");
-        return Ok(true);
+        return Ok(incomplete.is_empty());
     }
-    for cell in &incomplete {
-        println!("{PAGE} is not written: {cell}");
+    let is_current = std::fs::read_to_string(root.join(PAGE)).is_ok_and(|written| written == page);
+    if !is_current {
+        println!("{PAGE} is outdated; run all clients with LEASEHOLD_BLESS=1");
     }
-    Ok(false)
+    Ok(is_current && incomplete.is_empty())
 }
 
 /// The page, and the cells that are empty or red.
@@ -49,7 +58,10 @@ fn page(
             match cell(scenario, clients.get(&driver.name)) {
                 Ok(Some(reason)) => cells.push(note(&mut notes, &driver.title, reason)),
                 Ok(None) => cells.push("yes".to_owned()),
-                Err(reason) => incomplete.push(format!("{} of {}: {reason}", scenario.name, driver.name)),
+                Err(reason) => {
+                    cells.push(if reason.starts_with("failed") { "failed" } else { "not run" }.to_owned());
+                    incomplete.push(format!("{} of {}: {reason}", scenario.name, driver.name));
+                }
             }
         }
         let _ = writeln!(
@@ -76,7 +88,7 @@ fn page(
     }
     page.push_str("\n## Versions\n\n| Client | Version |\n|---|---|\n");
     for driver in drivers {
-        let version = clients.get(&driver.name).map_or("", |results| results.version.as_str());
+        let version = clients.get(&driver.name).map_or("not run", |results| results.version.as_str());
         let _ = writeln!(page, "| {} | {version} |", driver.title);
     }
     (page, incomplete)
@@ -141,6 +153,7 @@ mod tests {
             environments: vec![crate::environment::EnvironmentKind::One],
             session_ttl_ms: 1,
             server: crate::environment::ServerKind::Shared,
+            reply_delay_ms: 0,
             needs: Vec::new(),
             red: vec!["no_token".into()],
             steps: Vec::new(),
@@ -162,7 +175,10 @@ mod tests {
         let (text, incomplete) = page(&[driver()], &[scenario()], &results(json!("passed")));
         assert!(incomplete.is_empty() && text.contains("| `fork` | A fork loses leases | one | yes |"), "{text}");
         let (text, incomplete) = page(&[driver()], &[scenario()], &results(json!({"skipped": "no fork"})));
-        assert!(incomplete.is_empty() && text.contains("| skipped (1) |") && text.contains("1. Rust: no fork"), "{text}");
+        assert!(
+            incomplete.is_empty() && text.contains("| skipped (1) |") && text.contains("1. Rust: no fork"),
+            "{text}"
+        );
         assert!(text.contains("| `no_token` | `fork` |"), "{text}");
     }
 
@@ -172,7 +188,9 @@ mod tests {
             (BTreeMap::new(), "fork of rust: not run"),
             (results(json!({"failed": "held"})), "fork of rust: failed: held"),
         ] {
-            assert_eq!(page(&[driver()], &[scenario()], &clients).1, [reason]);
+            let (text, incomplete) = page(&[driver()], &[scenario()], &clients);
+            assert_eq!(incomplete, [reason]);
+            assert!(!text.contains("|  |"), "{text}");
         }
     }
 }

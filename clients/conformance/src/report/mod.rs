@@ -4,4 +4,4 @@ mod client_results;
 mod matrix;
 
 pub use client_results::{ClientResults, save_red};
-pub use matrix::write_page;
+pub use matrix::update_page;

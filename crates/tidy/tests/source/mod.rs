@@ -28,10 +28,11 @@ pub struct SourceTree {
     uses: BTreeMap<Vec<String>, BTreeMap<String, Vec<String>>>,
 }
 
-/// Every crate below `crates/`, by name.
+/// Every crate below `crates/`, and the suite of the clients, by name.
 pub fn crates() -> Vec<(String, SourceTree)> {
     let mut names: Vec<_> =
         entries(&root().join("crates")).into_iter().filter(|path| path.join("src").is_dir()).collect();
+    names.push(root().join("clients/conformance"));
     names.sort();
     let all: Vec<_> = names.iter().map(|path| (file_name(path), SourceTree::read(&path.join("src")))).collect();
     assert!(all.len() >= 8, "the workspace has at least eight crates");

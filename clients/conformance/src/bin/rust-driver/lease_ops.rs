@@ -109,7 +109,8 @@ async fn acquire_all(state: &DriverState, request: &OpRequest) -> Result<Value, 
     let client = state.client(request)?;
     let texts = |name: &str, member: Option<&str>| -> Vec<String> {
         let list = request.get(name).and_then(Value::as_array).into_iter().flatten();
-        list.filter_map(|entry| member.map_or(Some(entry), |member| entry.get(member))?.as_str().map(str::to_owned)).collect()
+        list.filter_map(|entry| member.map_or(Some(entry), |member| entry.get(member))?.as_str().map(str::to_owned))
+            .collect()
     };
     let (names, resources) = (texts("leases", None), texts("resources", Some("resource")));
     let (Some(first), true) = (resources.first(), names.len() == resources.len()) else {

@@ -46,7 +46,8 @@ mod tests {
 
     #[test]
     fn every_object_gets_an_unknown_field_and_known_codes_become_unknown() {
-        let body = Bytes::from(r#"{"results":[{"code":"LEASE_LOST","reason":"ttl"}],"code":"BUSY","validity":"session"}"#);
+        let body =
+            Bytes::from(r#"{"results":[{"code":"LEASE_LOST","reason":"ttl"}],"code":"BUSY","validity":"session"}"#);
         let value: Value = serde_json::from_slice(&rewrite(&body)).expect("JSON");
         assert_eq!((&value["code"], &value["validity"]), (&json!(UNKNOWN_CODE), &json!(UNKNOWN_WORD)));
         assert_eq!(value["results"][0]["reason"], UNKNOWN_WORD);
