@@ -121,6 +121,7 @@ def test_a_lost_lease_cancels_the_task_of_its_block(leasehold_server: TestServer
             async with client.lock("jobs/settle"):
                 await asyncio.to_thread(leasehold_server.revoke, "jobs/settle")
                 await asyncio.sleep(PATIENCE)
+                pytest.fail("the task was not canceled")
         assert lost.value.state == "revoked"
         # The task itself is not canceled: the block was.
         await asyncio.sleep(0)

@@ -125,8 +125,10 @@ except KeyboardInterrupt:
 
 def test_the_exit_of_the_interpreter_releases_leases(server: Server) -> None:
     source = """
-import leasehold, sys
+import ctypes, leasehold, sys
 lease = leasehold.Client(sys.argv[1], holder="exiting", session_ttl=600).lock("processes/atexit").acquire()
+# Never deleted, so that only the closing of its client releases it.
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(lease))
 """
     program = run_program(source, server.address)
     assert program.wait(PATIENCE) == 0

@@ -110,11 +110,20 @@ _open: weakref.WeakSet[NativeClients] = weakref.WeakSet()
 _EXIT_TIMEOUT = 2.0
 
 
+#: Leases of this process. A lease outlives its client if nothing refers to the client any more.
+held_leases: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
 @atexit.register
 def _close_all() -> None:
-    closing = [clients.get().close() for clients in list(_open)]
     deadline = time.monotonic() + _EXIT_TIMEOUT
-    for operation in closing:
+    _finish([clients._client.close() for clients in list(_open) if clients._pid == os.getpid()], deadline)
+    natives = [lease._native for lease in list(held_leases)]
+    _finish([native.release() for native in natives if native.state()[0] != "lost"], deadline)
+
+
+def _finish(operations: list[_native.Operation[None]], deadline: float) -> None:
+    for operation in operations:
         operation.wait(max(deadline - time.monotonic(), 0.0))
 
 

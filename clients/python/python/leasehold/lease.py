@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Literal, Optional, TypeVar, Union
 
 from . import _native
-from ._settings import OnLost
+from ._settings import OnLost, held_leases
 from .durations import Duration, optional_milliseconds, seconds
 from .errors import LeaseholdError
 from .fence.conninfo import conninfo
@@ -40,6 +40,7 @@ class Lease:
         self._interruption: Optional[Interruption] = None
         self._outer: Optional[contextvars.Token[Optional[Lease]]] = None
         self._resource = native.resource
+        held_leases.add(self)
         #: Set as soon as the lease was lost or its local deadline passed.
         self.lost = Lost(native)
         if on_lost == "exit":

@@ -14,7 +14,7 @@ use super::jitter::Jitter;
 use super::lease_shared::LeaseShared;
 use super::lease_timers::LeaseTimers;
 use super::multi_acquire::PendingGrants;
-use super::reply_time::remaining_since;
+use super::reply_time;
 use super::request_table::LeaseRenewal;
 use crate::{Code, Error};
 
@@ -285,7 +285,7 @@ impl LeaseEntry {
                 }
                 RenewalAnswer::Renewed(ReceivedRenewal {
                     token: current.number,
-                    remaining_ms: remaining_since(attempt.sent(), now, current.remaining_ms),
+                    remaining_ms: current.remaining_ms,
                     draining_ms: current.drain_ms,
                 })
             }
@@ -297,6 +297,11 @@ impl LeaseEntry {
             },
         };
         self.renewal.handle_answer(attempt, now, answer);
+        if reply_time::is_broken()
+            && let Ok(GrantorReply::Current(current)) = reply
+        {
+            self.grant_again(now, now, current);
+        }
         if matches!(answer, RenewalAnswer::Renewed(_)) && self.renewal.may_act(now) {
             self.publish();
         }
@@ -316,6 +321,16 @@ impl LeaseEntry {
             return;
         }
         let stopped = self.lease.view().working && !self.renewal.may_act(now);
+        if self.grant_again(sent, now, current) {
+            self.lease.update(|view| {
+                view.token.set_number(current.number);
+                view.suspensions = view.suspensions.wrapping_add(u32::from(stopped));
+            });
+        }
+    }
+
+    /// Measures the lease as if newly granted by a request that was sent at this time.
+    fn grant_again(&mut self, sent: Instant, now: Instant, current: &CurrentLease) -> bool {
         let granted = ReceivedGrant {
             token: current.number,
             sent,
@@ -325,12 +340,10 @@ impl LeaseEntry {
             rotates: self.rotates,
         };
         // `new` checks only the drain period, which was valid at the grant.
-        if let Ok(renewal) = Renewal::new(self.timing, granted) {
-            self.renewal = renewal;
-            self.lease.update(|view| {
-                view.token.set_number(current.number);
-                view.suspensions = view.suspensions.wrapping_add(u32::from(stopped));
-            });
+        match Renewal::new(self.timing, granted) {
+            Ok(renewal) => self.renewal = renewal,
+            Err(_) => return false,
         }
+        true
     }
 }

@@ -15,7 +15,7 @@ use leasehold_wire::v1::request::Operation as Message;
 use super::job_result::{Response, send_answer};
 use super::lease_shared::SessionDeadline;
 use super::reply_channel::ReplySender;
-use super::reply_time::{counted_from, remaining_since};
+use super::reply_time::{self, counted_from};
 use super::request_table::RequestPurpose;
 use super::session_entry::ClientSession;
 use super::worker_state::WorkerState;
@@ -138,13 +138,19 @@ impl WorkerState {
         let answer = match reply {
             Ok(Answer::Session(grant)) => RenewalAnswer::Renewed(ReceivedRenewal {
                 token: Number::FIRST,
-                remaining_ms: remaining_since(attempt.sent(), now, grant.remaining_ms),
+                remaining_ms: grant.remaining_ms,
                 draining_ms: None,
             }),
             Err(error) if error.is_session_ended() => RenewalAnswer::Ended(EndReason::Session),
             _ => RenewalAnswer::Unavailable,
         };
         session.renewal.handle_answer(attempt, now, answer);
+        if reply_time::is_broken()
+            && let RenewalAnswer::Renewed(ReceivedRenewal { token, remaining_ms: ttl_ms, .. }) = answer
+        {
+            let granted = ReceivedGrant { token, sent: now, received: now, ttl_ms, drain_ms: None, rotates: false };
+            session.renewal = Renewal::new(self.settings.timing, granted).expect("a session has no drain period");
+        }
         if self.closing.is_none() {
             session.deadline.set(session.renewal.deadline().earliest);
         }
