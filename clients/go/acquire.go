@@ -337,15 +337,16 @@ func (p *pendingAcquire) hold(ctx context.Context, grants []grantBody, sent, rec
 	for _, lease := range leases {
 		lease.mu.Lock()
 		// After a wait the deadline is close or past, because it counts from before the wait.
-		needsRenewal := received-sent > lease.belief.span()/4
+		needsRenewal := lease.belief.deadline()-received < lease.belief.span()/2
 		due, deadline := lease.due, lease.belief.deadline()
 		lease.mu.Unlock()
 		p.session.scheduled(due, deadline)
-		if needsRenewal {
-			if err := lease.Check(ctx); err != nil {
-				releaseAll(leases)
-				return nil, err
-			}
+		if !needsRenewal {
+			continue
+		}
+		if err := lease.Check(ctx); err != nil && lease.State() != Held {
+			releaseAll(leases)
+			return nil, err
 		}
 	}
 	p.session.wakeRenewals()
