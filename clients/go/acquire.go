@@ -334,18 +334,28 @@ func (p *pendingAcquire) hold(ctx context.Context, grants []grantBody, sent, rec
 		}
 		p.client.pool.sawToken(lease.token, lease.resource, lease.number)
 	}
+	if received >= p.session.deadlineAt() {
+		// After an outage the server may have kept the session, while its local deadline has passed.
+		if err := p.session.refresh(ctx); err != nil {
+			releaseAll(leases)
+			return nil, err
+		}
+		received = p.client.clock.Now()
+	}
 	for _, lease := range leases {
 		lease.mu.Lock()
+		lease.observe(received)
 		// After a wait the deadline is close or past, because it counts from before the wait.
-		needsRenewal := received-sent > lease.belief.span()/4
+		needsRenewal := lease.belief.deadline()-received < lease.belief.span()/2
 		due, deadline := lease.due, lease.belief.deadline()
 		lease.mu.Unlock()
 		p.session.scheduled(due, deadline)
-		if needsRenewal {
-			if err := lease.Check(ctx); err != nil {
-				releaseAll(leases)
-				return nil, err
-			}
+		if !needsRenewal {
+			continue
+		}
+		if err := lease.Check(ctx); err != nil && lease.State() != Held {
+			releaseAll(leases)
+			return nil, err
 		}
 	}
 	p.session.wakeRenewals()

@@ -179,13 +179,13 @@ func (m *Message) Nack(ctx context.Context, delay time.Duration) error {
 	return m.call(ctx, ":nack", map[string]string{"delay": durationText(delay)})
 }
 
-// Extend keeps the message for the visibility of the queue from now.
-func (m *Message) Extend(ctx context.Context) error {
+// Extend keeps the message for this long from now.
+func (m *Message) Extend(ctx context.Context, visibility time.Duration) error {
 	sent := m.queue.client.clock.Now()
-	if err := m.call(ctx, ":extend", map[string]string{"visibility": durationText(m.queue.visibility)}); err != nil {
+	if err := m.call(ctx, ":extend", map[string]string{"visibility": durationText(visibility)}); err != nil {
 		return err
 	}
-	m.deadline.Store(int64(sent + shrink(m.queue.visibility)))
+	m.deadline.Store(int64(sent + shrink(visibility)))
 	return nil
 }
 
@@ -222,7 +222,7 @@ func (m *Message) run(ctx context.Context, work func(context.Context, *Message) 
 	done := make(chan error, 1)
 	// After a long poll the deadline is close, because it counts from before the request.
 	if m.Remaining() < m.queue.visibility/2 {
-		if err := m.Extend(ctx); err != nil {
+		if err := m.Extend(ctx, m.queue.visibility); err != nil {
 			return err
 		}
 	}
@@ -255,7 +255,7 @@ func (m *Message) run(ctx context.Context, work func(context.Context, *Message) 
 			}
 			if now >= due && !extending && workCtx.Err() == nil {
 				due, extending = now+m.queue.visibility/3, true
-				go func() { extended <- m.Extend(workCtx) }()
+				go func() { extended <- m.Extend(workCtx, m.queue.visibility) }()
 			}
 		}
 	}

@@ -286,19 +286,15 @@ func (p *serverPool) send(ctx context.Context, r *request, reply any) error {
 	var last error
 	for {
 		moved := p.leaderMoved()
-		attemptCtx, cancel := ctx, context.CancelFunc(func() {})
+		attemptCtx, cancel := context.WithCancel(ctx)
 		if r.follow {
-			attemptCtx, cancel = context.WithCancel(ctx)
-			stop := make(chan struct{})
 			go func() {
 				select {
 				case <-moved:
 					cancel()
-				case <-stop:
+				case <-attemptCtx.Done():
 				}
 			}()
-			inner := cancel
-			cancel = func() { close(stop); inner() }
 		}
 		err := p.once(attemptCtx, r, reply)
 		interrupted := r.follow && attemptCtx.Err() != nil && ctx.Err() == nil

@@ -89,7 +89,34 @@ func (s *session) renewed(sent, received, remaining time.Duration) {
 	if mutant.DeadlineFromReply {
 		sent = received
 	}
-	s.deadline.Store(int64(sent + shrink(min(remaining, s.ttl))))
+	proven := int64(sent + shrink(min(remaining, s.ttl)))
+	for {
+		old := s.deadline.Load()
+		if proven <= old || s.deadline.CompareAndSwap(old, proven) {
+			return
+		}
+	}
+}
+
+// refresh renews a session whose local deadline has passed, before a new lease is returned to the program.
+func (s *session) refresh(ctx context.Context) error {
+	var sent time.Duration
+	var reply sessionBody
+	err := s.client.pool.send(ctx, &request{
+		method: http.MethodPost, path: "/v1/sessions/" + s.id + ":renew", body: noFields{}, header: s.header(),
+		attempt: s.client.renewalTimeout(s.ttl), onSend: func() { sent = s.client.clock.Now() },
+	}, &reply)
+	if err != nil {
+		return asClientError(err, "")
+	}
+	now := s.client.clock.Now()
+	for _, l := range s.list() {
+		l.mu.Lock()
+		l.observe(now)
+		l.mu.Unlock()
+	}
+	s.renewed(sent, now, millis(reply.RemainingMS))
+	return nil
 }
 
 func (s *session) deadlineAt() time.Duration { return time.Duration(s.deadline.Load()) }

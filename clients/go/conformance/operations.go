@@ -560,5 +560,5 @@ func queueExtend(d *driver, ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, message.Extend(ctx)
+	return nil, message.Extend(ctx, ms(r.VisibilityMS))
 }
