@@ -20,8 +20,8 @@ import { SessionHost, type OpenSession } from "./session-host.js";
 /** Time for closing the session. After that the leases end by their ttl. */
 const CLOSE_TIMEOUT_MS = 4_000;
 
-/** A grant, with fields of newer servers. */
-type Granted = GrantBody & { drain_ms?: number | null; rotates?: boolean };
+/** A grant; servers of an earlier version do not name the drain period. */
+type Granted = GrantBody & { drain_ms?: number | null };
 
 /** Work under a lease. It must stop when the signal is aborted, and presents `lease.token` with every write. */
 export type LeaseWork<T> = (lease: Lease, signal: AbortSignal) => Promise<T> | T;
@@ -268,6 +268,7 @@ export class Client {
       spanMs,
       silenceMs,
       rotates: grant.rotates === true,
+      overlaps: (grant.overlaps_ms ?? 0) > 0,
       sent,
     } as const;
     return host.keep(session, spec, deadline, (cells, slot) => new Lease(context, { ...grant, ...token }, cells, slot));
