@@ -21,7 +21,7 @@ import { SessionHost, type OpenSession } from "./session-host.js";
 const CLOSE_TIMEOUT_MS = 4_000;
 
 /** A grant; servers of an earlier version do not name the drain period. */
-type Granted = GrantBody & { drain_ms?: number | null };
+type Granted = GrantBody & { drain_ms?: number | null; rotates?: boolean };
 
 /** Work under a lease. It must stop when the signal is aborted, and presents `lease.token` with every write. */
 export type LeaseWork<T> = (lease: Lease, signal: AbortSignal) => Promise<T> | T;
