@@ -82,6 +82,16 @@ describe("acquire", () => {
     assert.deepEqual(numbers, [...numbers].sort((x, y) => (x < y ? -1 : 1)));
   });
 
+  test("tasks of one client exclude each other", async () => {
+    await using a = client();
+    const first = await a.acquire("own");
+    await assert.rejects(a.acquire("own"), BusyError);
+    const waiting = a.acquire("own", { wait: "30s" });
+    await until("the second waits", async () => (await a.show("own")).waiters === 1);
+    await first.release();
+    assert.equal((await waiting).state, "held");
+  });
+
   test("a wait ends with TIMEOUT", async () => {
     await using a = client();
     await using b = client();
