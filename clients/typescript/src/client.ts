@@ -1,6 +1,7 @@
 // The client: acquires leases, and makes the recipes.
 
 import { acquireFields, acquireTerms, requireName, type AcquireOptions, type AcquireTerms, type ResourceRequest } from "./acquire-options.js";
+import { ActorPool } from "./actor-pool.js";
 import { configure, type ClientConfig, type ClientOptions } from "./client-options.js";
 import { durationText, milliseconds, type Duration } from "./duration.js";
 import { BusyError, UnavailableError } from "./errors.js";
@@ -20,7 +21,7 @@ import { SessionHost, type OpenSession } from "./session-host.js";
 /** Time for closing the session. After that the leases end by their ttl. */
 const CLOSE_TIMEOUT_MS = 4_000;
 
-/** A grant, with fields of newer servers. */
+/** A grant; servers of an earlier version do not name the drain period. */
 type Granted = GrantBody & { drain_ms?: number | null; rotates?: boolean };
 
 /** Work under a lease. It must stop when the signal is aborted, and presents `lease.token` with every write. */
@@ -42,7 +43,7 @@ export class Client {
   readonly #config: ClientConfig;
   readonly #requests: Requests;
   readonly #host: SessionHost;
-  readonly #background = new Set<Promise<void>>();
+  readonly #actors = new ActorPool();
   #closing: Promise<void> | undefined;
 
   constructor(options: ClientOptions = {}) {
@@ -221,15 +222,27 @@ export class Client {
     result: (leases: Lease[]) => T,
   ): Promise<T> {
     const context = { host: this.#host, requests: this.#requests, session };
-    const pending = new PendingGrant<B, T>(this.#host, this.#requests, session, path, body, {
-      accept: async (reply, sent) => result(await Promise.all(grantsOf(reply).map((grant) => this.#accept(context, grant, terms, sent)))),
+    const actor = options.holder === undefined ? this.#actors.acquire() : undefined;
+    const freeActor = (): void => {
+      if (actor !== undefined) this.#actors.release(actor);
+    };
+    const named = actor === undefined ? body : { ...body, holder: ActorPool.nameOf(actor, this.holder) };
+    const accept = async (reply: B, sent: number): Promise<Lease[]> => {
+      const leases = await Promise.all(grantsOf(reply).map((grant) => this.#accept(context, grant, terms, sent)));
+      if (actor !== undefined) this.#actors.share(actor, leases.length - 1);
+      for (const lease of leases) lease.once("lost", freeActor);
+      return leases;
+    };
+    const pending = new PendingGrant<B, T>(this.#host, this.#requests, session, path, named, {
+      accept: async (reply, sent) => result(await accept(reply, sent)),
       release: async (reply) => {
-        await Promise.all(grantsOf(reply).map(async (grant) => await (await this.#accept(context, grant, terms, this.#host.clock.now())).release()));
+        await Promise.all((await accept(reply, this.#host.clock.now())).map((lease) => lease.release()));
       },
+      refused: freeActor,
     });
     const limits = { timeoutMs: terms.timeoutMs, waitMs: terms.waitMs, signal: options.signal };
     try {
-      return await pending.run(limits, (work) => this.#inBackground(work));
+      return await pending.run(limits);
     } catch (error) {
       // The server does not know the session any more: the next acquire opens another one.
       if ((error as { code?: string }).code === "NOT_FOUND" && session.cell.deadline < this.#host.clock.now()) this.#host.abandon(session);
@@ -268,6 +281,7 @@ export class Client {
       spanMs,
       silenceMs,
       rotates: grant.rotates === true,
+      overlaps: (grant.overlaps_ms ?? 0) > 0,
       sent,
     } as const;
     return host.keep(session, spec, deadline, (cells, slot) => new Lease(context, { ...grant, ...token }, cells, slot));
@@ -277,10 +291,5 @@ export class Client {
     const secret: Record<string, string> = grant.secret ? { "lease-secret": grant.secret } : {};
     const headers = { ...context.session.headers, ...secret, "lease-token": grant.token };
     return await this.#requests.send(this.#requests.change(leasePath(grant.resource, "renew"), {}, headers));
-  }
-
-  #inBackground(work: Promise<void>): void {
-    const tracked: Promise<void> = work.catch(() => undefined).finally(() => this.#background.delete(tracked));
-    this.#background.add(tracked);
   }
 }

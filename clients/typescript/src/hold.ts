@@ -177,6 +177,8 @@ export abstract class Hold extends TypedEvents<HoldEvents> {
     if (state === this.#lastState && !wasSuspended) return;
     const before = this.#lastState;
     this.#lastState = state;
+    // Wakes the `wait…` methods also for an end whose reason is not known yet.
+    this.emitEvent("changed");
     if (wasSuspended && before === "held" && state !== "lost") this.emitEvent("suspended");
     if (state === "held") this.emitEvent("resumed");
   }

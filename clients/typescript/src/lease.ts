@@ -166,7 +166,12 @@ export class Lease extends Hold {
     };
     if (isClaimable()) return;
     // Looks at the clock again and again, because timers do not count a suspend of the machine.
-    const timer = setInterval(() => this.emitEvent("changed"), 250);
+    let ticks = 0;
+    const timer = setInterval(() => {
+      // The event may have been lost with its stream.
+      if (++ticks % 4 === 0) this.#context.host.ask(this.#cellSlot);
+      this.emitEvent("changed");
+    }, 250);
     try {
       await this.waitFor(options, isClaimable);
     } finally {

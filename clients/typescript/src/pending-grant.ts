@@ -16,6 +16,8 @@ export interface GrantHandler<B, T> {
   accept(body: B, sent: number): Promise<T>;
   /** Releases what the reply granted. */
   release(body: B): Promise<void>;
+  /** Nothing was granted. */
+  refused(): void;
 }
 
 export class PendingGrant<B, T> {
@@ -40,8 +42,8 @@ export class PendingGrant<B, T> {
     host.requestCounter.start();
   }
 
-  /** Sends the request until the server decides. `track` receives work that continues after a cancellation. */
-  async run(limits: RequestLimits, track: (work: Promise<void>) => void): Promise<T> {
+  /** Sends the request until the server decides. After a cancellation it is withdrawn in the background. */
+  async run(limits: RequestLimits): Promise<T> {
     this.#firstSent ??= this.#host.clock.now();
     let body: B;
     try {
@@ -49,16 +51,17 @@ export class PendingGrant<B, T> {
     } catch (error) {
       if (limits.signal?.aborted) {
         // The caller does not wait for the withdrawal.
-        track(this.#withdraw());
+        void this.#withdraw();
         throw limits.signal.reason;
       }
       if (!(error instanceof OutcomeUnknownError)) {
+        this.#handler.refused();
         this.#uncount();
         throw error;
       }
       // The grant is expected for one more ttl. After that the renewal thread releases what no one asked about.
       setTimeout(() => this.#uncount(), this.#session.ttlMs).unref();
-      const resolve = (timeoutMs?: number): Promise<T> => this.run({ ...limits, timeoutMs: timeoutMs ?? limits.timeoutMs, signal: undefined }, track);
+      const resolve = (timeoutMs?: number): Promise<T> => this.run({ ...limits, timeoutMs: timeoutMs ?? limits.timeoutMs, signal: undefined });
       throw new OutcomeUnknownError<T>(error.message, error.fields, resolve, error.cause);
     }
     try {
@@ -80,7 +83,7 @@ export class PendingGrant<B, T> {
           const body = await this.#requests.send<B>(this.#exchange, { timeoutMs: WITHDRAW_REPLY_MS });
           return await this.#handler.release(body);
         } catch (error) {
-          if (!(error instanceof OutcomeUnknownError) && !(error as { isRetryable?: boolean }).isRetryable) return;
+          if (!(error instanceof OutcomeUnknownError) && !(error as { isRetryable?: boolean }).isRetryable) return this.#handler.refused();
         }
         await pause(100);
       }

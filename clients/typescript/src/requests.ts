@@ -81,7 +81,7 @@ export class Requests {
     const timeoutMs = limits.timeoutMs ?? this.#timeoutMs;
     const waitMs = limits.waitMs ?? 0;
     // Several attempts fit into the time, so that one lost reply does not make the outcome unknown.
-    const replyMs = Math.max(250, Math.min(5_000, timeoutMs / 3));
+    const replyMs = Math.max(1_000, Math.min(5_000, timeoutMs / 3));
     const attemptMs = Math.min(MAX_POLL_MS, waitMs + replyMs);
     const sendLimits: SendLimits = { timeoutMs: timeoutMs + waitMs, attemptMs: () => attemptMs, signal: limits.signal };
     const reply = await this.pool.send(exchange, sendLimits);

@@ -97,7 +97,7 @@ test("a lease of a session has no deadline of its own, until the server grants l
   const slot = allocator.allocate();
   const cell = allocator.pages.cell(slot);
   cell.reset(Infinity);
-  const spec = { kind: "lease", resource: "x", lease: "0.0", token: "t", tokenNumber: "1", secret: undefined, spanMs: undefined, silenceMs: undefined, rotates: false, sent: 0 } as const;
+  const spec = { kind: "lease", resource: "x", lease: "0.0", token: "t", tokenNumber: "1", secret: undefined, spanMs: undefined, silenceMs: undefined, rotates: false, overlaps: false, sent: 0 } as const;
   const lease = new HeldLease(slot, cell, spec);
   assert.equal(lease.isTimed, false);
   assert.equal(lease.apply({ remaining_ms: 30_000 }, 100, 110, 20_000), undefined);
@@ -117,7 +117,7 @@ test("an older reply does not move the deadline back", () => {
   const allocator = new SlotAllocator(() => undefined);
   const cell = allocator.pages.cell(allocator.allocate());
   cell.reset(10_000);
-  const spec = { kind: "lease", resource: "x", lease: "0.0", token: "t", tokenNumber: "1", secret: undefined, spanMs: 10_000, silenceMs: undefined, rotates: false, sent: 0 } as const;
+  const spec = { kind: "lease", resource: "x", lease: "0.0", token: "t", tokenNumber: "1", secret: undefined, spanMs: 10_000, silenceMs: undefined, rotates: false, overlaps: false, sent: 0 } as const;
   const lease = new HeldLease(0, cell, spec);
   lease.apply({ remaining_ms: 10_000 }, 3_000, 3_100, Infinity);
   lease.apply({ remaining_ms: 10_000 }, 1_000, 3_200, Infinity);

@@ -2,8 +2,6 @@
 //
 // A delivery is a lease on its message, and the receipt is its token. The renewal thread extends it while the worker has it.
 
-import { randomUUID } from "node:crypto";
-
 import { durationText, milliseconds, type Duration } from "../duration.js";
 import { Hold, type HoldCells } from "../hold.js";
 import { encodeName, queuePath } from "../paths.js";
@@ -176,7 +174,8 @@ export class MessageQueue {
     const bytes = typeof body === "string" ? { body } : { body_base64: Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString("base64") };
     const delay = options.delay === undefined ? undefined : durationText(milliseconds(options.delay, "delay"));
     const fields = { ...bytes, delay, max_attempts: options.maxAttempts };
-    const exchange = this.#requests.change(queuePath(this.name, "send"), fields, { "idempotency-key": randomUUID() });
+    const session = await this.#host.session();
+    const exchange = this.#requests.change(queuePath(this.name, "send"), fields, session.nextKey().headers);
     return (await this.#requests.send<{ item: string }>(exchange)).item;
   }
 
@@ -228,7 +227,8 @@ export class MessageQueue {
   }
 
   async #operate(verb: string, item: string): Promise<void> {
-    await this.#requests.send(this.#requests.change(queuePath(this.name, verb), { item }, { "idempotency-key": randomUUID() }));
+    const session = await this.#host.session();
+    await this.#requests.send(this.#requests.change(queuePath(this.name, verb), { item }, session.nextKey().headers));
   }
 
   async #accept(session: OpenSession, delivery: DeliveryBody, firstSent: number, visibilityMs: number): Promise<Message> {

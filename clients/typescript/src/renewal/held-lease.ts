@@ -21,9 +21,9 @@ export function localDeadline(sent: number, received: number, grantedMs: number)
   return (__LEASEHOLD_MUTANT__ === "deadline_from_reply" ? received : sent) + shrink(grantedMs);
 }
 
-/** Time of the next renewal: after a third of the span, a little earlier for some, so that clients do not renew together. */
+/** Time of the next renewal: after a third of the span, a little later for some, so that clients do not renew together. */
 export function renewalDue(sent: number, spanMs: number): number {
-  return sent + (spanMs / 3) * (0.9 + Math.random() * 0.1);
+  return sent + (spanMs / 3) * (1 + Math.random() * 0.1);
 }
 
 /** What a reply says about a lease. */

@@ -39,6 +39,8 @@ export interface LeaseSpec {
   readonly silenceMs: number | undefined;
   /** Whether each renewal raises the token. Such a renewal is repeated under one idempotency key. */
   readonly rotates: boolean;
+  /** Whether the predecessor of an overlap handoff still drains. */
+  readonly overlaps: boolean;
   readonly sent: number;
 }
 

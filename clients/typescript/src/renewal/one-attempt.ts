@@ -10,7 +10,8 @@ const MAX_ATTEMPT_MS = 5_000;
 
 /** Time for one attempt of a renewal. */
 export function attemptTimeout(spanMs: number): number {
-  return Math.max(100, Math.min(MAX_ATTEMPT_MS, spanMs / 6));
+  // A short ttl leaves little time for a busy machine, so the lower limit is generous.
+  return Math.min(MAX_ATTEMPT_MS, Math.max(spanMs / 6, Math.min(500, spanMs / 3)));
 }
 
 /** How an attempt ended. */

@@ -26,6 +26,7 @@ interface RenewalReply extends LeaseReply {
   readonly token?: string | null;
   readonly token_number?: string;
   readonly secret?: string | null;
+  readonly overlaps_ms?: number | null;
 }
 
 type BatchResult = RenewalReply & { readonly code?: string; readonly state?: string; readonly reason?: string };
@@ -127,10 +128,18 @@ export class RenewalLoop {
   apply(lease: HeldLease, reply: RenewalReply, sent: number, received: number): void {
     if (lease.isDropped) return;
     if (lease.spec.kind === "lease") this.#applyToken(lease, lease.spec, reply);
+    if (lease.spec.kind === "lease" && lease.spec.overlaps && (reply.overlaps_ms ?? 0) === 0) this.predecessorDone(lease);
     const change = lease.apply(reply, sent, received, this.#session?.deadline ?? Infinity);
     if (lease.isTimed) this.#timed.add(lease);
     else this.#timed.delete(lease);
     if (change) this.post({ type: "changed", slots: [lease.slot] });
+  }
+
+  /** The predecessor of an overlap handoff is done. */
+  predecessorDone(lease: HeldLease): void {
+    if (lease.spec.kind !== "lease") return;
+    lease.spec = { ...lease.spec, overlaps: false };
+    this.post({ type: "drained", slot: lease.slot });
   }
 
   /** Applies a refusal: an end, or something that a later attempt decides. */
@@ -149,11 +158,15 @@ export class RenewalLoop {
 
   async #renewOne(lease: HeldLease): Promise<void> {
     const span = lease.spec.spanMs ?? this.#session?.ttlMs ?? 30_000;
-    const exchange = this.#renewalOf(lease);
+    let exchange = this.#renewalOf(lease, true);
     await this.#untilDecided([lease], span, async () => {
       const result = await attempt<RenewalReply>(this.pool, this.clock, exchange, attemptTimeout(span));
       if (result.kind === "granted") this.apply(lease, result.body, result.sent, result.received);
-      else if (result.kind === "refused") this.refuse(lease, result.error);
+      else if (result.kind === "refused" && result.error.fields.field === "idempotency-key") {
+        // A server of an earlier version accepts no such key: without one, a lost reply may cost the lease, but nothing else.
+        exchange = this.#renewalOf(lease, false);
+        return 0;
+      } else if (result.kind === "refused") this.refuse(lease, result.error);
       return result.kind === "undecided" ? result.afterMs : undefined;
     });
   }
@@ -191,14 +204,14 @@ export class RenewalLoop {
     }
   }
 
-  #renewalOf(lease: HeldLease): Exchange {
+  #renewalOf(lease: HeldLease, withKey: boolean): Exchange {
     const { spec } = lease;
     const secret: Record<string, string> = spec.secret === undefined ? {} : { "lease-secret": spec.secret };
     if (spec.kind === "delivery") {
       const body = JSON.stringify({ item: spec.item, receipt: spec.receipt, visibility: `${spec.spanMs}ms` });
       return { method: "POST", path: queuePath(spec.queue, "extend"), headers: { ...this.sessionHeaders(), ...secret }, body };
     }
-    const key: Record<string, string> = spec.rotates ? { "idempotency-key": randomUUID() } : {};
+    const key: Record<string, string> = spec.rotates && withKey ? { "idempotency-key": randomUUID() } : {};
     const headers = { ...this.sessionHeaders(), ...secret, ...key, "lease-token": spec.token };
     return { method: "POST", path: leasePath(spec.resource, "renew"), headers, body: "{}" };
   }

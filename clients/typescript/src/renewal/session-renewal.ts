@@ -224,14 +224,14 @@ export class SessionRenewal {
   /** Listens to the events of the session, and reconnects. */
   async #watch(): Promise<void> {
     const { signal } = this.#stopped;
-    for (let first = true; !signal.aborted; first = false) {
+    while (!signal.aborted) {
       const connection = this.#loop.pool.current;
       try {
         const path = `/v1/sessions/${encodeURIComponent(this.id)}/events`;
         const onOpen = (): void => {
           this.#hasEvents = true;
           // Events may have been missed while there was no stream.
-          if (!first) void this.#loop.ask([...this.#loop.leases.values()]);
+          if (this.#loop.leases.size > 0) void this.#loop.ask([...this.#loop.leases.values()]);
         };
         const secret = this.secret;
         const headers: Record<string, string> = secret === undefined ? {} : { "session-secret": secret };
@@ -250,8 +250,7 @@ export class SessionRenewal {
     if (event.event === "ready" && typeof queue === "string") this.#loop.post({ type: "ready", queue });
     if (id === undefined || event.event === "granted") return;
     const affected = [...this.#loop.leases.values()].filter(({ spec }) => spec.kind === "lease" && spec.lease === id);
-    // The predecessor of an overlap handoff is done.
-    if (event.event === "drained") for (const { slot } of affected) this.#loop.post({ type: "drained", slot });
+    if (event.event === "drained") for (const lease of affected) this.#loop.predecessorDone(lease);
     if (affected.length > 0) void this.#loop.ask(affected);
   }
 }

@@ -18,20 +18,20 @@ const { Client, HttpFence, expressFence, fencedFetch } = (await import(pathToFil
 
 const probes: Record<string, () => Promise<boolean>> = {
   async renewal_on_main_loop() {
-    const client = new Client({ servers: server, sessionTtl: "2s" });
-    const lease = await client.acquire("probe/block");
-    const end = performance.now() + 6_500;
+    const client = new Client({ servers: server, sessionTtl: "4s" });
+    const lease = await client.acquire(`probe/block-${process.pid}`);
+    const end = performance.now() + 12_500;
     while (performance.now() < end);
     return lease.state === "held";
   },
   async no_token() {
     const directory = mkdtempSync(join(tmpdir(), "leasehold-probe-"));
-    const options = { marks: join(directory, "marks"), resource: "probe/token", cluster };
+    const options = { marks: join(directory, "marks"), resource: `probe/token-${process.pid}`, cluster };
     HttpFence.arm(options);
     const gate = expressFence(new HttpFence(options));
     const service = createServer((request, response) => gate(request, response, () => response.end("ok"))).listen(0, "127.0.0.1");
     await once(service, "listening");
-    const lease = await new Client({ servers: server }).acquire("probe/token");
+    const lease = await new Client({ servers: server }).acquire(`probe/token-${process.pid}`);
     const write = fencedFetch(lease)(`http://127.0.0.1:${(service.address() as AddressInfo).port}/`, { method: "POST" });
     const status = await write.then((response) => response.status, (error: { status?: number }) => error.status);
     rmSync(directory, { recursive: true });
@@ -40,9 +40,9 @@ const probes: Record<string, () => Promise<boolean>> = {
   async deadline_from_reply() {
     const proxy = await TcpProxy.start(server);
     const client = new Client({ servers: proxy.address });
-    await client.acquire("probe/warm");
+    await client.acquire(`probe/warm-${process.pid}`);
     proxy.replyDelayMs = 1_000;
-    const lease = await client.acquire("probe/deadline", { ttl: "10s" });
+    const lease = await client.acquire(`probe/deadline-${process.pid}`, { ttl: "10s" });
     return lease.remaining() <= 10_000 * 0.98 - 1_000;
   },
 };
