@@ -14,6 +14,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.OptionalLong;
+import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -39,6 +40,8 @@ final class DriverOperations {
     private final Map<String, ReceivedMessage> deliveries = new ConcurrentHashMap<>();
     private final Map<Long, OutcomeUnknownException> unresolved = new ConcurrentHashMap<>();
     private final Map<Long, List<String>> handles = new ConcurrentHashMap<>();
+    private final Set<Long> severals = ConcurrentHashMap.newKeySet();
+    private final Set<Long> withSlots = ConcurrentHashMap.newKeySet();
 
     /** Starts an operation. Requests are started in the order of their lines. */
     CompletableFuture<Map<String, Object>> start(long id, String op, Map<String, Object> request) {
@@ -114,7 +117,7 @@ final class DriverOperations {
             case "wait_draining" -> {
                 Lease lease = lease(request);
                 awaitOrLost(lease, lease.drainingFuture(), request);
-                return Map.of("drain_ms", lease.remaining().toMillis());
+                return Map.of("drain_ms", lease.drainingFuture().join().toMillis());
             }
             case "finish_drain" -> lease(request).finishDrain();
             case "wait_claimable" -> {
@@ -193,6 +196,9 @@ final class DriverOperations {
 
     private CompletableFuture<Map<String, Object>> acquire(long id, Map<String, Object> request) {
         handles.put(id, List.of(text(request, "lease")));
+        if (Json.number(request, "slots").isPresent()) {
+            withSlots.add(id);
+        }
         CompletableFuture<Lease> acquired = client(request).acquireAsync(text(request, "resource"), options(request));
         return linked(acquired, remember(id, acquired, lease -> granted(id, List.of(lease))));
     }
@@ -200,6 +206,7 @@ final class DriverOperations {
     private CompletableFuture<Map<String, Object>> acquireAll(long id, Map<String, Object> request) {
         List<String> names = ((List<?>) request.get("leases")).stream().map(String::valueOf).toList();
         handles.put(id, names);
+        severals.add(id);
         List<ResourceAccess> resources = Json.objects(request, "resources").stream().map(DriverOperations::access).toList();
         CompletableFuture<List<Lease>> acquired = client(request).acquireAllAsync(resources, options(request));
         return linked(acquired, remember(id, acquired, all -> granted(id, all)));
@@ -253,10 +260,15 @@ final class DriverOperations {
             Lease lease = acquired.get(index);
             leases.put(names.get(index), lease);
             Map<String, Object> grant = token(lease);
-            lease.slot().ifPresent(slot -> grant.put("slot", slot));
+            if (withSlots.contains(id)) {
+                lease.slot().ifPresent(slot -> grant.put("slot", slot));
+            }
+            if (!lease.claimableFuture().isDone()) {
+                grant.put("overlaps_ms", TimeUnit.NANOSECONDS.toMillis(lease.claimFrom() - HolderClock.system().nanos()));
+            }
             grants.add(grant);
         }
-        return names.size() == 1 && grants.size() == 1 ? grants.get(0) : Map.of("grants", grants);
+        return severals.contains(id) ? Map.of("grants", grants) : grants.get(0);
     }
 
     private Map<String, Object> resolve(long id) throws InterruptedException {

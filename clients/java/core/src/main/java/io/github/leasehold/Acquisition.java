@@ -124,11 +124,10 @@ final class Acquisition {
                 Loss ended = new Loss(Json.text(grant, "state").orElse("expired"), Json.text(grant, "reason").orElse("unknown"));
                 throw ended.toException(granted);
             }
-            long drain = client.drainPeriods().millis(granted, cancellation);
             if (!leases.isEmpty()) {
                 session.actors.share(actor);
             }
-            leases.add(new Lease(client, session, actor, options, grant, new Lease.Timing(counted, received, drain)));
+            leases.add(new Lease(client, session, actor, options, grant, new Lease.Timing(counted, received)));
         }
         leases.forEach(session::add);
         for (Lease lease : leases) {

@@ -20,6 +20,9 @@ import java.util.function.Consumer;
  * process, not to a thread: any thread may use and release it. All methods are safe to call from several threads.
  */
 public final class Lease implements AutoCloseable {
+    /** The drain period of a resource without a charter. */
+    private static final long DEFAULT_DRAIN_MILLIS = 30_000;
+
     private final LeaseholdClient client;
     private final Session session;
     private final int actor;
@@ -59,7 +62,7 @@ public final class Lease implements AutoCloseable {
         slot = Json.number(grant, "slot").isPresent() ? OptionalInt.of((int) Body.requireNumber(grant, "slot")) : OptionalInt.empty();
         timedAlone = options.isTimedAlone();
         ttlMillis = options.ttl == null ? session.ttlMillis : options.ttl.toMillis();
-        silenceLimitMillis = Math.min(ttlMillis, timing.drainMillis());
+        silenceLimitMillis = Math.min(ttlMillis, Json.number(grant, "drain_ms").orElse(DEFAULT_DRAIN_MILLIS));
         setToken(Body.require(grant, "token"), Body.require(grant, "token_number"), grant);
         if (timedAlone) {
             ownSent = timing.sent();
@@ -69,8 +72,8 @@ public final class Lease implements AutoCloseable {
                 overlap -> claimFrom = timing.received() + ClockDrift.stretch(overlap), () -> claimable.complete(null));
     }
 
-    /** When the grant was requested and received, and the drain period of its resource. */
-    record Timing(long sent, long received, long drainMillis) {}
+    /** When the grant was requested and received. */
+    record Timing(long sent, long received) {}
 
     /**
      * Name of the resource.
@@ -398,7 +401,7 @@ public final class Lease implements AutoCloseable {
      * @param key the key
      * @param value the value; null deletes the key
      * @param expectedRevision revision of the value to replace; 0 if there must be none
-     * @return the revision of the value
+     * @return the revision of the value; 0 after a deletion
      * @throws ConflictException if the value has another revision
      */
     public long putIf(String key, byte[] value, long expectedRevision) {
@@ -410,7 +413,7 @@ public final class Lease implements AutoCloseable {
      * Deletes a key of the small state.
      *
      * @param key the key
-     * @return the revision after the change
+     * @return 0, because no value is left
      */
     public long delete(String key) {
         return putState(Body.object("key", key));
@@ -427,7 +430,7 @@ public final class Lease implements AutoCloseable {
     }
 
     private long putState(String body) {
-        String revision = Body.require(client.leaseCall(this, "put", body).body(), "revision");
+        String revision = Json.text(client.leaseCall(this, "put", body).body(), "revision").orElse("0");
         try {
             return Long.parseLong(revision);
         } catch (NumberFormatException invalid) {

@@ -9,7 +9,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
-import java.util.UUID;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -43,7 +42,6 @@ public final class LeaseholdClient implements AutoCloseable {
     private final Servers servers;
     private final Servers renewalServers;
     private final SessionWorker worker;
-    private final DrainPeriods drainPeriods;
     private final ExecutorService threads = ClientThreads.requests();
     private final ReentrantLock opening = new ReentrantLock();
     private final Set<Cancellation> running = ConcurrentHashMap.newKeySet();
@@ -56,7 +54,6 @@ public final class LeaseholdClient implements AutoCloseable {
         servers = new Servers(choice, pool, settings.bearerFile(), seen, settings.clock());
         renewalServers = new Servers(choice, new ConnectionPool(settings.tls()), settings.bearerFile(), seen, settings.clock());
         worker = new SessionWorker(settings, renewalServers);
-        drainPeriods = new DrainPeriods(servers, requestMillis());
         choice.onLeft(left -> {
             pool.abort(left);
             worker.leftServer();
@@ -206,7 +203,7 @@ public final class LeaseholdClient implements AutoCloseable {
      * @return the instances in the order of their names
      */
     public List<ServiceInstance> instances(String service) {
-        return ServiceInstance.list(this, Body.name("service", service) + "/");
+        return ServiceInstance.list(this, Body.name("service", service));
     }
 
     /**
@@ -239,10 +236,12 @@ public final class LeaseholdClient implements AutoCloseable {
         }
         closed = true;
         worker.stop();
-        running.forEach(Cancellation::cancel);
         Session session = worker.session();
         if (session != null) {
             session.end(Loss.RELEASED);
+        }
+        running.forEach(Cancellation::cancel);
+        if (session != null) {
             CompletableFuture<Void> ended = new CompletableFuture<>();
             threads.execute(() -> {
                 try {
@@ -277,10 +276,6 @@ public final class LeaseholdClient implements AutoCloseable {
 
     SessionWorker worker() {
         return worker;
-    }
-
-    DrainPeriods drainPeriods() {
-        return drainPeriods;
     }
 
     void observeToken(long number, String text, String resource) {
@@ -361,7 +356,7 @@ public final class LeaseholdClient implements AutoCloseable {
         }
         ApiRequest request = ApiRequest.post("/v1/leases/" + Body.path(lease.resource()) + ":" + verb, body)
                 .header("Lease-Token", lease.token())
-                .header("Idempotency-Key", UUID.randomUUID().toString());
+                .header("Idempotency-Key", verb.equals("check") ? null : lease.session().nextKey());
         try {
             return call(cancellation -> servers.send(lease.session().authorize(request), requestMillis(), requestMillis(), cancellation));
         } catch (LeaseLostException ended) {

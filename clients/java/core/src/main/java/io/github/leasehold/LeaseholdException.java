@@ -20,8 +20,11 @@ public abstract sealed class LeaseholdException extends RuntimeException
                 StaleTokenException, TokenRefusedException, UnavailableException, WaitCanceledException, WaitTimeoutException {
     private static final long serialVersionUID = 1;
 
+    /** The stable code. */
     private final String code;
+    /** What happened, without the code. */
     private final String detail;
+    /** What to do now. */
     private final String nextStep;
     private final transient Map<String, Object> fields;
 

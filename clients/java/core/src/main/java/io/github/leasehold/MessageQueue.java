@@ -8,8 +8,8 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 
 /**
  * A message queue: every message is with one worker at a time, until it is acknowledged or out of attempts. A delivery is a lease on its
@@ -74,7 +74,7 @@ public final class MessageQueue {
      * @return id of the message, which is durable
      */
     public long send(byte[] body, SendOptions options) {
-        return id(call("send", options.body(body), client.requestMillis()));
+        return id(call("send", options.body(body)));
     }
 
     /**
@@ -112,16 +112,32 @@ public final class MessageQueue {
         return client.submit(cancellation -> receive(limit, wait, cancellation), messages -> messages.forEach(ReceivedMessage::close));
     }
 
+    /**
+     * The remaining time of a delivery counts from before its request. So a long wait is several polls, each short compared with the
+     * visibility.
+     */
     private List<ReceivedMessage> receive(int limit, Duration wait, Cancellation cancellation) {
+        long until = System.nanoTime() + wait.toNanos();
+        long round = Math.max(1_000, visibility.toMillis() / 6);
+        while (true) {
+            long left = Math.max(0, TimeUnit.NANOSECONDS.toMillis(until - System.nanoTime()));
+            List<ReceivedMessage> received = poll(limit, Duration.ofMillis(Math.min(left, round)), cancellation);
+            if (!received.isEmpty() || left <= round) {
+                return received;
+            }
+        }
+    }
+
+    private List<ReceivedMessage> poll(int limit, Duration wait, Cancellation cancellation) {
         Session session = client.session(cancellation);
         String body = Body.object(
-                "session", session.id, "visibility", Body.duration(visibility), "limit", limit, "wait", wait.isZero() ? null : Body.duration(wait));
-        long sent = client.clock().nanos();
+                "holder", session.holder, "session", session.id, "visibility", Body.duration(visibility), "limit", limit,
+                "wait", wait.isZero() ? null : Body.duration(wait));
+        // A message whose reply is lost returns after its visibility: the server stores no reply of a wait.
+        ApiRequest request = session.authorize(ApiRequest.post(path("receive"), body)).header("Idempotency-Key", wait.isZero() ? session.nextKey() : null);
         long millis = wait.toMillis() + client.requestMillis();
-        ApiRequest request = session.authorize(ApiRequest.post(path("receive"), body)).header("Idempotency-Key", UUID.randomUUID().toString());
         Servers.Reply reply = client.servers().send(request, millis, millis, cancellation);
-        // The wait comes before the delivery, and a repeated request may have been answered by its first attempt.
-        long counted = client.settings().countFrom(sent, client.clock().nanos());
+        long counted = client.settings().countFrom(reply.sent(), client.clock().nanos());
         return Json.objects(reply.body(), "deliveries").stream().map(delivery -> new ReceivedMessage(this, session, delivery, counted)).toList();
     }
 
@@ -157,7 +173,7 @@ public final class MessageQueue {
      * @param id id of the message
      */
     public void redrive(long id) {
-        call("redrive", Body.object("item", Long.toString(id)), client.requestMillis());
+        call("redrive", Body.object("item", Long.toString(id)));
     }
 
     /**
@@ -166,7 +182,7 @@ public final class MessageQueue {
      * @param id id of the message
      */
     public void discard(long id) {
-        call("drop", Body.object("item", Long.toString(id)), client.requestMillis());
+        call("drop", Body.object("item", Long.toString(id)));
     }
 
     LeaseholdClient client() {
@@ -181,15 +197,19 @@ public final class MessageQueue {
         return "/v1/queues/" + Body.path(name) + ":" + verb;
     }
 
-    private Map<String, Object> call(String verb, String body, long millis) {
-        ApiRequest request = ApiRequest.post(path(verb), body).header("Idempotency-Key", UUID.randomUUID().toString());
-        return client.call(cancellation -> client.servers().send(request, millis, millis, cancellation).body());
+    private Map<String, Object> call(String verb, String body) {
+        return client.call(cancellation -> send(client.session(cancellation), verb, body, cancellation).body());
     }
 
     /** A command about a delivery. */
     Servers.Reply deliveryCall(Session session, String verb, String body) {
-        ApiRequest request = session.authorize(ApiRequest.post(path(verb), body)).header("Idempotency-Key", UUID.randomUUID().toString());
-        return client.call(cancellation -> client.servers().send(request, client.requestMillis(), client.requestMillis(), cancellation));
+        return client.call(cancellation -> send(session, verb, body, cancellation));
+    }
+
+    /** A change with a key of the session, so that a lost reply is resolved. */
+    private Servers.Reply send(Session session, String verb, String body, Cancellation cancellation) {
+        ApiRequest request = session.authorize(ApiRequest.post(path(verb), body)).header("Idempotency-Key", session.nextKey());
+        return client.servers().send(request, client.requestMillis(), client.requestMillis(), cancellation);
     }
 
     private static long id(Map<String, Object> body) {

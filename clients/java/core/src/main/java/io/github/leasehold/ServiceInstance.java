@@ -15,15 +15,19 @@ import java.util.Map;
  * @param tokenNumber number of its token; a later registration of the same name has a higher one
  */
 public record ServiceInstance(String name, String details, String holder, long tokenNumber) {
-    static List<ServiceInstance> list(LeaseholdClient client, String prefix) {
+    static List<ServiceInstance> list(LeaseholdClient client, String service) {
         List<ServiceInstance> instances = new ArrayList<>();
         String cursor = "";
         do {
-            Map<String, Object> page = client.query("/v1/leases?prefix=" + Body.encode(prefix) + "&limit=1000" + cursor);
+            Map<String, Object> page = client.query("/v1/leases?prefix=" + Body.encode(service) + "&limit=1000" + cursor);
             for (Map<String, Object> resource : Json.objects(page, "resources")) {
                 for (Map<String, Object> lease : Json.objects(resource, "leases")) {
+                    String name = Body.require(lease, "resource");
+                    if (!name.startsWith(service + "/")) {
+                        continue;
+                    }
                     instances.add(new ServiceInstance(
-                            Body.require(lease, "resource").substring(prefix.length()),
+                            name.substring(service.length() + 1),
                             Json.text(lease, "metadata").orElse(""),
                             Json.text(lease, "holder").orElse(""),
                             Long.parseLong(Body.require(lease, "token_number"))));

@@ -116,6 +116,11 @@ final class Session {
         return sequence.incrementAndGet();
     }
 
+    /** An idempotency key: the server answers a repeated request with the stored reply. */
+    String nextKey() {
+        return id + ":" + nextSequence();
+    }
+
     ApiRequest authorize(ApiRequest request) {
         return request.header("Session-Secret", secret);
     }

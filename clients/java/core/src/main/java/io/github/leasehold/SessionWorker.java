@@ -9,6 +9,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
@@ -137,6 +138,8 @@ final class SessionWorker {
                 LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(50));
                 asked.addAll(due);
             }
+        } catch (CancellationException closing) {
+            // Only the end of the client cancels a renewal.
         } catch (RuntimeException unexpected) {
             // The loop must survive everything: without it all leases end.
             System.getLogger("io.github.leasehold").log(System.Logger.Level.ERROR, "renewal failed unexpectedly", unexpected);

@@ -30,7 +30,7 @@ final class StubServer implements AutoCloseable {
         String body = new String(exchange.getRequestBody().readAllBytes(), StandardCharsets.UTF_8);
         requests.add(exchange.getRequestMethod() + " " + exchange.getRequestURI() + " " + exchange.getRequestHeaders().entrySet() + " " + body);
         String path = exchange.getRequestURI().getPath();
-        Reply reply = path.equals("/v1/sessions") ? new Reply(200, SESSION) : path.equals("/v1/charters") ? new Reply(200, "[]") : replies.apply(path);
+        Reply reply = path.equals("/v1/sessions") ? new Reply(200, SESSION) : replies.apply(path);
         byte[] bytes = reply.body().getBytes(StandardCharsets.UTF_8);
         exchange.sendResponseHeaders(reply.status(), bytes.length);
         exchange.getResponseBody().write(bytes);

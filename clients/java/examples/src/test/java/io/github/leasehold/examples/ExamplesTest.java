@@ -73,8 +73,7 @@ class ExamplesTest {
                 first.signal("STOP");
                 try (TestProcess second = start(FencedWriteExample.class, "worker-2", url, TTL_MILLIS)) {
                     second.waitFor(line -> line.equals("claimed") ? line : null);
-                    String before = writers(postgres);
-                    while (writers(postgres).equals(before)) {
+                    while (!writers(postgres).equals("2")) {
                         Thread.sleep(10);
                     }
                     first.signal("CONT");

@@ -15,7 +15,7 @@ import java.util.regex.Pattern;
 
 /** A real Leasehold server on a free port, from the binary in {@code LEASEHOLD_BIN}. */
 public final class LeaseholdServer implements AutoCloseable {
-    private static final Pattern READY = Pattern.compile("serving on (\\S+?),.* cluster ([0-9a-f]{16})");
+    private static final Pattern READY = Pattern.compile("serving on ([^\\s,]+).* cluster ([0-9a-f]{16})");
 
     private final HttpClient http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
     private final Path directory;
