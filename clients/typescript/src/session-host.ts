@@ -89,6 +89,8 @@ export class SessionHost {
   }
 
   async #open(timeoutMs: number | undefined): Promise<OpenSession> {
+    // A session with a short ttl must not wait for its thread to start on a busy machine.
+    await this.#renewalThread().ready;
     const sent = this.clock.now();
     // Without a key: a session whose reply is lost carries nothing, and expires.
     const exchange = this.#requests.change("/v1/sessions", { holder: this.#config.holder, ttl: durationText(this.#config.sessionTtlMs) }, {});

@@ -8,6 +8,8 @@ import { RenewalLoop } from "./renewal-loop.js";
 
 /** Sends instructions to the renewal loop in its thread. */
 export interface RenewalThread {
+  /** Resolves when the thread runs, or has failed to start. */
+  readonly ready: Promise<void>;
   send(instruction: Instruction): void;
   close(): Promise<void>;
 }
@@ -16,7 +18,7 @@ export interface RenewalThread {
 export function startRenewalThread(init: RenewalInit, onNotice: (notice: Notice) => void, onFailure: (error: unknown) => void): RenewalThread {
   if (__LEASEHOLD_MUTANT__ === "renewal_on_main_loop") {
     const loop = new RenewalLoop(init, (notice) => setImmediate(onNotice, notice));
-    return { send: (instruction) => loop.handle(instruction), close: async () => loop.handle({ type: "close" }) };
+    return { ready: Promise.resolve(), send: (instruction) => loop.handle(instruction), close: async () => loop.handle({ type: "close" }) };
   }
   const worker = new Worker(WORKER_SOURCE, {
     eval: true,
@@ -33,8 +35,15 @@ export function startRenewalThread(init: RenewalInit, onNotice: (notice: Notice)
   worker.on("exit", () => {
     if (!isClosed) onFailure(new Error("the renewal thread ended"));
   });
-  worker.unref();
+  const ready = new Promise<void>((resolve) => {
+    worker.once("online", resolve);
+    worker.once("error", () => resolve());
+    worker.once("exit", () => resolve());
+  });
+  // The caller that waits for the thread keeps the process alive until then.
+  void ready.then(() => worker.unref());
   return {
+    ready,
     send: (instruction) => worker.postMessage(instruction),
     close: async () => {
       isClosed = true;
