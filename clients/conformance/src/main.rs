@@ -10,7 +10,6 @@ mod environment;
 mod expectation;
 mod failure;
 mod http_request;
-mod machine_load;
 mod report;
 mod runner_step;
 mod scenario;

@@ -11,7 +11,6 @@ use crate::driver_list::DriverEntry;
 use crate::driver_process::{DriverHello, DriverProcess};
 use crate::environment::{EnvironmentKind, ServerKind, SharedServers};
 use crate::failure::{ScenarioFailure, broken};
-use crate::machine_load::MachineLoad;
 use crate::runner_step;
 use crate::scenario::Scenario;
 use crate::scenario_run::ScenarioRun;
@@ -65,23 +64,10 @@ pub struct CaseResult {
     pub outcome: CaseOutcome,
     /// Time from its start to its end.
     pub millis: u64,
-    /// Runnable threads per processor meanwhile, if they were too many for any conclusion.
-    pub starved: Option<u64>,
-}
-
-impl CaseResult {
-    /// Whether this is a failure of the case that proves nothing.
-    fn is_repeatable(&self, case: &ScenarioCase<'_>) -> bool {
-        let is_same = self.scenario == case.scenario.name && self.environment == case.environment;
-        is_same && self.starved.is_some() && matches!(self.outcome, CaseOutcome::Failed(_))
-    }
 }
 
 /// Number of the next run. Runs of all clients and properties share servers, so that each has names of its own.
 static NEXT_RUN: AtomicUsize = AtomicUsize::new(0);
-
-/// How often a case that failed on a busy machine is repeated.
-const MAX_REPEATS: usize = 3;
 
 /// Driver processes that scenarios share, by the position of the actor.
 #[derive(Default)]
@@ -95,31 +81,15 @@ impl Suite<'_> {
             return broken(format!("{} may not skip {feature}; see drivers.toml", self.driver.name));
         }
         let pool = DriverPool(Mutex::new(BTreeMap::from([(0, Arc::new(first))])));
-        let mut results = self.run_parallel(&cases, self.jobs, &hello, &pool);
-        for _ in 0..MAX_REPEATS {
-            let is_again = |case: &&ScenarioCase<'_>| results.iter().any(|result| result.is_repeatable(case));
-            let again: Vec<_> = cases.iter().filter(is_again).cloned().collect();
-            if again.is_empty() || self.broken.is_some() {
-                break;
-            }
-            println!("{}: repeats {} cases that failed while the machine was too busy", self.driver.name, again.len());
-            results.retain(|result| !again.iter().any(|case| result.is_repeatable(case)));
-            results.extend(self.run_parallel(&again, self.jobs.min(2), &hello, &pool));
-        }
+        let results = self.run_parallel(&cases, &hello, &pool);
         Ok((hello, results))
     }
 
-    fn run_parallel(
-        &self,
-        cases: &[ScenarioCase<'_>],
-        jobs: usize,
-        hello: &DriverHello,
-        pool: &DriverPool,
-    ) -> Vec<CaseResult> {
+    fn run_parallel(&self, cases: &[ScenarioCase<'_>], hello: &DriverHello, pool: &DriverPool) -> Vec<CaseResult> {
         let results = Mutex::new(Vec::new());
         let queue = Mutex::new(in_order_of_start(cases.to_vec()));
         std::thread::scope(|scope| {
-            for _ in 0..jobs.min(cases.len()) {
+            for _ in 0..self.jobs.min(cases.len()) {
                 scope.spawn(|| {
                     while let Some(case) = next(&queue) {
                         let number = NEXT_RUN.fetch_add(1, Ordering::Relaxed);
@@ -136,7 +106,7 @@ impl Suite<'_> {
     }
 
     fn run_case(&self, case: &ScenarioCase<'_>, number: usize, hello: &DriverHello, pool: &DriverPool) -> CaseResult {
-        let (began, load) = (Instant::now(), MachineLoad::start());
+        let began = Instant::now();
         let missing = case.scenario.needs.iter().find_map(|feature| hello.skips.get(feature));
         let outcome = match missing {
             Some(reason) => CaseOutcome::Skipped(reason.clone()),
@@ -147,8 +117,7 @@ impl Suite<'_> {
             },
         };
         let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let (scenario, starved) = (case.scenario.name.clone(), load.starved());
-        CaseResult { scenario, environment: case.environment, outcome, millis, starved }
+        CaseResult { scenario: case.scenario.name.clone(), environment: case.environment, outcome, millis }
     }
 
     fn perform(&self, case: &ScenarioCase<'_>, number: usize, pool: &DriverPool) -> Result<(), ScenarioFailure> {
@@ -210,12 +179,11 @@ fn next<'a>(queue: &Mutex<VecDeque<ScenarioCase<'a>>>) -> Option<ScenarioCase<'a
 }
 
 fn print_line(client: &str, result: &CaseResult) {
-    let CaseResult { scenario, environment, outcome, millis, starved } = result;
-    let busy = starved.map(|load| format!(", {load} threads per processor")).unwrap_or_default();
+    let CaseResult { scenario, environment, outcome, millis } = result;
     let (word, reason) = match outcome {
         CaseOutcome::Passed => ("ok", String::new()),
         CaseOutcome::Skipped(reason) => ("skipped", format!(": {reason}")),
         CaseOutcome::Failed(failure) => ("FAILED", format!("\n    {failure}")),
     };
-    println!("{client} {scenario} [{}] ... {word} ({millis} ms{busy}){reason}", environment.name());
+    println!("{client} {scenario} [{}] ... {word} ({millis} ms){reason}", environment.name());
 }

@@ -22,8 +22,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let approved = global.call(async |client| {
         let proposals = client.proposals().await?;
         let found = proposals.into_iter().find(|found| found.proposal == args.proposal);
-        let is_expected =
-            |digest: &str| args.digest.as_deref().is_none_or(|start| digest.starts_with(start));
+        let is_expected = |digest: &str| args.digest.as_deref().is_none_or(|start| digest.starts_with(start));
         // The server refuses a digest that is not the proposal's, and a proposal that it does not have.
         let digest = found.as_ref().map(|found| found.digest.clone()).filter(|digest| is_expected(digest));
         client.approve(args.proposal, &digest.unwrap_or_else(|| NO_DIGEST.to_owned())).await?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use leasehold_core::command::Request;
+use leasehold_core::command::{Proof, Request};
 use leasehold_core::ids::LeaseId;
 use leasehold_core::token::{Cluster, Incarnation};
 use leasehold_wire::{CommandContext, TokenIssuer, v1};
@@ -32,6 +32,7 @@ fn renewals(count: usize) -> RenewalBatch {
     RenewalBatch {
         to: Arc::default(),
         session,
+        proof: Proof::NONE,
         number: 1,
         leases: vec![(lease, 1); count],
         seen: None,

@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn messages_are_rewritten_across_frames_and_stay_readable() {
         let problem = v1::Problem { code: "BUSY".into(), ..Default::default() };
-        let response = v1::Response { sequence: 1, answer: Some(v1::response::Answer::Refused(problem)) };
+        let response = v1::Response { sequence: 1, answer: Some(v1::response::Answer::Refused(problem.into())) };
         let batch = v1::ServerBatch { responses: vec![response], ..Default::default() }.encode_to_vec();
         let mut frame = vec![0];
         frame.extend((batch.len() as u32).to_be_bytes());
