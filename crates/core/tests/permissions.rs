@@ -11,13 +11,13 @@ use leasehold_core::access::{
     Permission, Replacement, ReplacementCase, Rights, Role,
 };
 use leasehold_core::command::{Answer, Input, Proof};
-use leasehold_core::grantor::{Denial, Output};
+use leasehold_core::grantor::{Denial, Output, Query, QueryOutcome};
 use leasehold_core::ids::SessionId;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::time::{Instant, Now};
 use leasehold_core::token::Number;
 
-use fixture::{AT, Fixture};
+use fixture::{AT, Fixture, SECRET};
 
 const ME: &str = "spiffe://example/me";
 const THEM: &str = "spiffe://example/them";
@@ -278,12 +278,32 @@ fn every_cell_of_the_permission_matrix_holds() {
 }
 
 #[test]
+fn the_leases_of_a_session_are_listed_only_for_its_owner_with_its_secret() {
+    let rights = Rights::new(1, vec![AccessGrant { role: Role::Holder, prefix: "".into() }]);
+    let mut fixture = Fixture::new("team/a", ME);
+    fixture.open_session();
+    let listed = |principal, secret| {
+        let caller = Caller { principal, rights: &rights };
+        let secret: Option<[u8; 32]> = secret;
+        let query =
+            Query::SessionLeases { session: fixture.session, secret: secret.map(Into::into), after: None, limit: 9 };
+        matches!(fixture.grantor.query(&caller, &query), QueryOutcome::Answered(_))
+    };
+    assert!(listed(ME, Some(SECRET)));
+    assert!(!listed(ME, None), "without a proof");
+    assert!(!listed(ME, Some([2; 32])), "with another secret");
+    assert!(!listed(THEM, Some(SECRET)), "another identity");
+}
+
+#[test]
 fn what_is_the_callers_own_needs_a_proof_for_every_action_and_role() {
     let mut tried = 0;
     for action in Action::ALL {
         for role in Role::ALL {
-            // Resuming compares the secret that the command carries. A proposal is only its identity's: it grants nothing.
-            let is_proven_otherwise = [Action::ResumeSession, Action::CancelProposal].contains(action);
+            // Resuming compares the secret that the command carries. A proposal is only its identity's: it grants nothing. A query
+            // has a test of its own.
+            let is_proven_otherwise =
+                [Action::ResumeSession, Action::CancelProposal, Action::ListSession].contains(action);
             if action.permission(role) != Permission::Own || is_proven_otherwise {
                 continue;
             }

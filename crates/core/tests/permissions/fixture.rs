@@ -18,7 +18,7 @@ use leasehold_core::token::{Cluster, Incarnation, Number};
 
 pub const AT: Now = Now { instant: Instant(0), wall: WallClock::after_era(1_000_000_000) };
 const CLUSTER: Cluster = Cluster(*b"cluster1");
-const SECRET: [u8; 32] = [1; 32];
+pub const SECRET: [u8; 32] = [1; 32];
 
 /// A grantor with what the action needs, under one name and of one identity.
 pub struct Fixture {

@@ -53,7 +53,7 @@ impl Api {
             _ => return Err(no_reply()),
         }
         let access = StreamAccess::of_session(&self.access, current_or_local());
-        let listener = SessionListener { receiver, access, items, metrics: self.metrics.clone() };
+        let listener = SessionEventStream { receiver, access, items, metrics: self.metrics.clone() };
         Ok(futures::stream::unfold(Some(listener), |listener| async move {
             let mut listener = listener?;
             match listener.next().await? {
@@ -68,7 +68,7 @@ impl Api {
 }
 
 /// The connection that receives the events of a session.
-struct SessionListener {
+struct SessionEventStream {
     receiver: OutboxReceiver,
     access: StreamAccess,
     /// Received and not sent yet.
@@ -76,7 +76,7 @@ struct SessionListener {
     metrics: Arc<Metrics>,
 }
 
-impl SessionListener {
+impl SessionEventStream {
     /// The next event, or the reason for the end; `None` if the outbox was closed without one.
     async fn next(&mut self) -> Option<Result<v1::Event, v1::Problem>> {
         loop {
@@ -99,7 +99,7 @@ impl SessionListener {
     }
 }
 
-/// Whether an event tells a session what to do. Deadlocks and rollbacks concern operators.
+/// Whether an event concerns a session. Deadlocks and rollbacks concern operators.
 fn is_for_sessions(event: &SessionEvent) -> bool {
     !matches!(event, SessionEvent::Deadlock(_) | SessionEvent::Zombie(_) | SessionEvent::RolledBack { .. })
 }

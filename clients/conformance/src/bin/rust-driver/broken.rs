@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 
 /// A property of the client that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BrokenProperty {
+pub enum DriverFault {
     /// Renewals need the user's thread.
     RenewalOnMainLoop,
     /// Writes carry no token.
@@ -19,7 +19,7 @@ pub enum BrokenProperty {
     DeadlineFromReply,
 }
 
-impl BrokenProperty {
+impl DriverFault {
     /// The property with this name.
     pub fn parse(name: &str) -> Option<Self> {
         match name {

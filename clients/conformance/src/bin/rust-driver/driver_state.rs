@@ -11,7 +11,7 @@ use leasehold::{Client, Guard, LeaseHandle, PendingOutcome};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::broken::{BrokenProperty, ReplyDeadlines};
+use crate::broken::{DriverFault, ReplyDeadlines};
 use crate::reply::OpError;
 use crate::request::OpRequest;
 
@@ -63,7 +63,7 @@ pub struct DriverState {
     /// Unknown outcomes by the id of their request.
     pub unknown: RefCell<HashMap<u64, UnknownOutcome>>,
     /// The property that later clients break.
-    pub broken: Cell<Option<BrokenProperty>>,
+    pub broken: Cell<Option<DriverFault>>,
     suspended_ms: Cell<u64>,
 }
 
@@ -95,7 +95,7 @@ impl DriverState {
     /// The op `break`.
     pub fn break_property(&self, request: &OpRequest) -> Result<Value, OpError> {
         let name = request.text("property")?;
-        let property = BrokenProperty::parse(name).ok_or_else(|| OpError::driver(format!("no property {name}")))?;
+        let property = DriverFault::parse(name).ok_or_else(|| OpError::driver(format!("no property {name}")))?;
         self.broken.set(Some(property));
         Ok(json!({}))
     }

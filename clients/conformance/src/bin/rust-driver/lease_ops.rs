@@ -9,7 +9,7 @@ use leasehold::{Guard, GuardState, HandoffMode, HandoffOptions, Lock, Loss, Pend
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::broken::BrokenProperty;
+use crate::broken::DriverFault;
 use crate::driver_state::{ConnectedClient, DriverLease, DriverState, UnknownOutcome};
 use crate::fenced_request;
 use crate::queue_ops::indeterminate;
@@ -51,7 +51,7 @@ pub async fn perform(state: &DriverState, request: &OpRequest) -> Result<Value, 
         "put" => put(state, request, &lease).await,
         "fenced_write" => {
             let token = lease.handle.token().to_string();
-            let token = (state.broken.get() != Some(BrokenProperty::NoToken)).then_some(token);
+            let token = (state.broken.get() != Some(DriverFault::NoToken)).then_some(token);
             fenced_request::post(request.text("url")?, token, request.text_opt("body").unwrap_or_default()).await
         }
         "handoff" => handoff(state, request, &lease).await,

@@ -9,7 +9,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use leasehold::{BearerTokenFile, Client, TlsOptions};
 use serde_json::{Value, json};
 
-use crate::broken::{BrokenProperty, MainLoopHook, ReplyDeadlines};
+use crate::broken::{DriverFault, MainLoopHook, ReplyDeadlines};
 use crate::driver_state::{ConnectedClient, DriverState};
 use crate::reply::OpError;
 use crate::request::OpRequest;
@@ -45,15 +45,15 @@ pub fn connect(state: &DriverState, request: &OpRequest) -> Result<Value, OpErro
     }
     let mut reply_deadlines = None;
     match state.broken.get() {
-        Some(BrokenProperty::RenewalOnMainLoop) => {
+        Some(DriverFault::RenewalOnMainLoop) => {
             builder = builder.metrics(Arc::new(MainLoopHook(tokio::runtime::Handle::current())));
         }
-        Some(BrokenProperty::DeadlineFromReply) => {
+        Some(DriverFault::DeadlineFromReply) => {
             let deadlines = Arc::new(ReplyDeadlines::new(ttl));
             builder = builder.metrics(deadlines.clone());
             reply_deadlines = Some(deadlines);
         }
-        Some(BrokenProperty::NoToken) | None => {}
+        Some(DriverFault::NoToken) | None => {}
     }
     let connected = ConnectedClient { client: builder.build(), many: RefCell::default(), reply_deadlines };
     state.clients.borrow_mut().insert(name, Rc::new(connected));

@@ -131,7 +131,7 @@ fn describe_cache(document: &mut Document) {
         .body::<ReadLeaseBody>(true, json!({ "lease": NUMBER }));
     let dropped = json!({ "outcome": "dropped" });
     document.post("/v1/cache/{key}:invalidated", responds(spec, "The read lease has ended", dropped));
-    let spec = command("intendWrite", "Announce a write; readers are told to drop their copies")
+    let spec = command("intendWrite", "Announce a write; readers are notified to drop their copies")
         .body::<CacheActorBody>(true, actor);
     let intended =
         json!({ "outcome": "intended", "intent": NUMBER, "waiting_for": 2, "until_ms": 4_711, "secret": secret });
