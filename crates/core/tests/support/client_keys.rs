@@ -84,7 +84,7 @@ impl KeyScene {
     fn wait(&mut self, ms: u64) {
         let end = self.ms + ms;
         while self.ms < end {
-            self.ms = (self.ms + 1_000).min(end);
+            self.ms = (self.ms + 100).min(end);
             self.grantor.step(now(self.ms), &Input::Tick);
             self.end_turn();
         }
