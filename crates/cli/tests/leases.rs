@@ -14,6 +14,7 @@ fn a_grant_is_printed_with_its_token_as_text_and_as_json() {
 
     let grant = server.json(&["acquire", "jobs/other", "--holder", "w1", "--ttl", "1500ms"]);
     let fields = [
+        "drain_ms",
         "holder",
         "lease",
         "reason",

@@ -155,7 +155,7 @@ mod tests {
             server: crate::environment::ServerKind::Shared,
             reply_delay_ms: 0,
             needs: Vec::new(),
-            red: vec!["no_token".into()],
+            red: PROPERTIES.map(String::from).to_vec(),
             steps: Vec::new(),
         }
     }

@@ -299,7 +299,7 @@ pub fn http_request(attempt: &Attempt<'_>) -> Option<(String, String)> {
         Action::Proposals => get("/v1/proposals".into()),
         Action::Show => get(format!("/v1/leases/{name}")),
         Action::List => get(format!("/v1/leases?prefix={name}")),
-        Action::HeldBy => get(format!("/v1/holders/{HOLDER}")),
+        Action::HeldBy => get(format!("/v1/holders/{HOLDER}?after={}", attempt.subject.lease.token_number - 1)),
         Action::Waiters => get(format!("/v1/waiters/{name}")),
         Action::Deadlocks => get("/v1/deadlocks".into()),
         Action::EndedLeases => get(format!("/v1/ended-leases/{name}")),
@@ -370,7 +370,9 @@ impl Attempt<'_> {
                 query_code(client.list(request).await, |list| list.resources.iter().any(|one| one.resource == name))
             }
             Action::HeldBy => {
-                let request = v1::HeldByRequest { holder: HOLDER.into(), ..Default::default() };
+                // The lease may be on a later page.
+                let after = self.subject.lease.token_number - 1;
+                let request = v1::HeldByRequest { holder: HOLDER.into(), after, ..Default::default() };
                 query_code(client.held_by(request).await, |list| list.leases.iter().any(|one| one.resource == name))
             }
             Action::Waiters => {

@@ -196,6 +196,7 @@ async fn check_transport(transport: Transport) {
                 let attempt = Attempt { action, name: &name, subject: &subject, own: Some((&grant, session)) };
                 let code = attempt.code(&mut client, stream.as_mut(), Some(&mut http), transport).await;
                 let code = code.expect("the transport has this request");
+                http = HttpConnection::connect(address).await;
                 server.present(&[], &[]);
                 checks.compare(&format!("{cell}, its own"), action, true, anywhere, &code);
             }

@@ -83,7 +83,11 @@ async fn an_invalid_body_about_a_session_a_queue_or_a_cached_key_is_refused() {
         ("POST /v1/queues/q:receive", r#"{"holder":"w"}"#, field("visibility", "missing field")),
         ("POST /v1/queues/q:receive", r#"{"holder":"w","visibility":"1s","wait":"25h"}"#, field("wait", "")),
         ("POST /v1/queues/q:ack", r#"{"item":"x","receipt":"1"}"#, field("item", decimal)),
-        ("POST /v1/queues/q:ack", r#"{"item":"1","receipt":"0"}"#, field("number", "")),
+        (
+            "POST /v1/queues/q:ack",
+            r#"{"item":"1","receipt":"0"}"#,
+            refusal("TOKEN_INVALID", "token", "not a token number"),
+        ),
         ("POST /v1/cache/k:commit", r#"{"intent":"x"}"#, field("intent", decimal)),
         (
             "POST /v1/cache/k:get_or_fill",
