@@ -44,7 +44,7 @@ async fn options_of_the_caller_are_kept_and_timeouts_come_from_the_remaining_tim
     let callers = "-c statement_timeout=1500 -c idle_in_transaction_session_timeout=7d -c search_path=\"a\\ b\",c";
     let kept = run(base.command(&args).env("PGOPTIONS", callers)).ok().out;
     let kept: Vec<&str> = kept.lines().collect();
-    assert_eq!((kept[0], kept[2]), ("1500ms", "\"a b\", c"), "{kept:?}");
+    assert_eq!((kept[0], kept[2]), ("1500ms", "\"a b\",c"), "{kept:?}");
     assert!((1..=20_000).contains(&milliseconds(kept[1])), "a longer timeout is shortened: {kept:?}");
     // Those of the role and the database count too.
     base.connect()

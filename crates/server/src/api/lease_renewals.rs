@@ -21,7 +21,7 @@ impl Api {
         leases: Vec<(LeaseId, u64)>,
     ) -> Result<(v1::RenewBatchResult, u64), v1::Problem> {
         let identity = current_or_local();
-        self.authorize_any(&identity, Action::Renew)?;
+        self.authorize_any(&identity, Action::Renew).map_err(|problem| *problem)?;
         let receiver = OutboxReceiver::default();
         let (to, arrived) = (receiver.outbox().clone(), Instant::now());
         let proof = Proof { session: metadata.session_secret, ..Proof::NONE };

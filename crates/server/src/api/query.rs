@@ -79,13 +79,13 @@ impl Api {
     }
 
     /// Fails unless an identity may perform an action on something, be it only on what it was given itself.
-    pub fn authorize_any(&self, identity: &Arc<Identity>, action: Action) -> Result<(), v1::Problem> {
+    pub fn authorize_any(&self, identity: &Arc<Identity>, action: Action) -> Result<(), Box<v1::Problem>> {
         let rules = self.access.rules();
         if rules.caller(identity).rights.permission_anywhere(action) != Permission::No {
             return Ok(());
         }
         self.denials.denied(&self.metrics, identity, action, DenialReason::Role);
-        Err(problem(&Refusal::Denied(action.missing_role())))
+        Err(Box::new(problem(&Refusal::Denied(action.missing_role()))))
     }
 
     /// [`Api::authorize`] for the current identity, which it returns.

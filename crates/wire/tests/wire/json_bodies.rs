@@ -124,6 +124,7 @@ fn a_grant_body_has_all_documented_fields() {
         "token_number": "9007199254740993",
         "slot": 0,
         "ttl_ms": 10_000,
+        "drain_ms": 10_000,
         "remaining_ms": 9_999,
         "validity": "session",
         "state": "held",
