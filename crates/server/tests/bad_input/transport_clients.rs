@@ -104,6 +104,7 @@ impl SessionStream {
     }
 
     /// Sends a request with a reason to act alone and returns its answer.
+    #[allow(dead_code, reason = "only the tests of access act alone")]
     pub async fn request_alone(&mut self, operation: Operation, reason: &str) -> Answer {
         self.sequence += 1;
         self.send_one(v1::Request { sequence: self.sequence, operation: Some(operation), alone: Some(reason.into()) })
