@@ -59,6 +59,7 @@ pub struct MutantResult {
 pub const ELSEWHERE: &[(Mutant, &str)] = &[
     (Mutant::ExhaustionIgnored, "no run lasts until numbers run out"),
     (Mutant::RequestsUnbounded, "no holder here sends that many requests"),
+    (Mutant::KeyAlwaysNew, "no caller here makes an idempotency key of its own"),
     (Mutant::ClaimAtOnce, "successors here claim without waiting; the fence orders them"),
     (Mutant::ChainNotChecked, "no journal here swaps batches"),
     (Mutant::ExpiredHoldConfirmed, "no holder here confirms in the turn that ends its reservation"),
