@@ -46,6 +46,9 @@ enum SimCommand {
         /// Seeds after which a fault counts as surviving
         #[arg(long, default_value_t = 1_000)]
         seeds: u64,
+        /// Independent tries of each fault; it must be found in all of them, and the median number of seeds is printed
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+        tries: u64,
         /// Only faults whose name contains this text
         #[arg(long, default_value = "")]
         only: String,
@@ -122,7 +125,7 @@ fn main() -> ExitCode {
         SimCommand::Replay { seed, setup } => replay(&Setup { planted: setup.planted(), ..Setup::new(seed) }),
         SimCommand::Shrink { seed, setup } => shrink(seed, setup.planted()),
         #[cfg(feature = "mutants")]
-        SimCommand::Mutants { seeds, only, json } => mutants(seeds, &only, json, &halted),
+        SimCommand::Mutants { seeds, tries, only, json } => mutants(seeds, tries, &only, json, &halted),
     };
     match (passed, halted.load(Ordering::Relaxed)) {
         (true, false) => ExitCode::SUCCESS,
@@ -198,7 +201,7 @@ fn shrink(seed: u64, planted: Option<PlantedFault>) -> bool {
 }
 
 #[cfg(feature = "mutants")]
-fn mutants(seeds: u64, only: &str, json: bool, halted: &AtomicBool) -> bool {
+fn mutants(seeds: u64, tries: u64, only: &str, json: bool, halted: &AtomicBool) -> bool {
     use leasehold_sim::mutation_run;
     let faults: Vec<_> = mutation_run::all().into_iter().filter(|fault| fault.name().contains(only)).collect();
     let bar = bar(faults.len() as u64, "faults");
@@ -208,7 +211,7 @@ fn mutants(seeds: u64, only: &str, json: bool, halted: &AtomicBool) -> bool {
             break;
         }
         bar.set_message(fault.name());
-        rows.push(mutation_run::kill(fault, seeds, cores()));
+        rows.push(mutation_run::kill(fault, tries, seeds, cores()));
         bar.inc(1);
     }
     bar.finish_and_clear();

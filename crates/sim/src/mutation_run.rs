@@ -4,10 +4,6 @@ use leasehold_core::mutants::Mutant;
 
 use crate::mutants::PlantedFault;
 
-/// Independent tries per fault; the median is reported.
-#[cfg(feature = "mutants")]
-const TRIES: u64 = 3;
-
 /// First seed of each try, far enough apart that tries share no seed.
 #[cfg(feature = "mutants")]
 const SEEDS_APART: u64 = 1_000_000;
@@ -112,9 +108,9 @@ pub fn elsewhere() -> Vec<MutantResult> {
     ELSEWHERE.iter().map(row).collect()
 }
 
-/// Enables one fault and runs until it is found.
+/// Enables one fault and runs until it is found, in each of several independent tries.
 #[cfg(feature = "mutants")]
-pub fn kill(fault: MutationFault, limit: u64, jobs: usize) -> MutantResult {
+pub fn kill(fault: MutationFault, tries: u64, limit: u64, jobs: usize) -> MutantResult {
     use leasehold_core::mutants::choose;
 
     use crate::runner::{RunPlan, run_seeds};
@@ -127,7 +123,7 @@ pub fn kill(fault: MutationFault, limit: u64, jobs: usize) -> MutantResult {
     };
     let mut needed = Vec::new();
     let mut by = None;
-    for attempt in 0..TRIES {
+    for attempt in 0..tries {
         let from = attempt * SEEDS_APART;
         let report = run_seeds(&RunPlan { from, jobs, planted, stop: true, ..RunPlan::new(limit) });
         match report.failures.first() {
