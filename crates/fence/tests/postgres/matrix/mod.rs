@@ -64,7 +64,7 @@ async fn attack(
             failures.push(format!("{:?}, {attacker:?}, {code:?}: {sql}: {what}", target.layout));
         }
     };
-    let outcome = match code.as_deref() {
+    match code.as_deref() {
         Some("LH002") => {
             let stale = sqlstate(db, &format!("BEGIN; {}; {sql}; COMMIT", admit(19))).await;
             expect(stale.as_deref() == Some("LH001"), "accepted with a stale token");
@@ -100,8 +100,7 @@ async fn attack(
             }
             Outcome::Harmless
         }
-    };
-    outcome
+    }
 }
 
 /// Adds a failure if the attacks by one statement changed anything. Asked once for all roles, because it reads every definition.
