@@ -46,11 +46,7 @@ pub fn perform(run: &mut ScenarioRun<'_>, step: &Step) -> Result<(), ScenarioFai
             let words: Vec<_> = words.filter_map(Value::as_str).map(str::to_owned).collect();
             run.servers.run_cli(&words).map(|_| ()).map_err(ScenarioFailure::from)
         }
-        "http" => {
-            let (method, path) = (step.text("method").unwrap_or("POST"), step.text("path").unwrap_or("/"));
-            let response = run.servers.request(method, path, step.fields.get("body"))?;
-            check(step, "expect", &json!({ "status": response.status, "body": response.json() }))
-        }
+        "http" => http(run, step),
         "sleep" => {
             std::thread::sleep(ttls(run, step)?);
             Ok(())
@@ -72,6 +68,19 @@ pub fn perform(run: &mut ScenarioRun<'_>, step: &Step) -> Result<(), ScenarioFai
             check(step, "expect", &json!(fence.applied()))
         }
         other => broken(format!("no step {other}")),
+    }
+}
+
+/// A request of the operator, which is repeated until its response matches if the step has `until`.
+fn http(run: &ScenarioRun<'_>, step: &Step) -> Result<(), ScenarioFailure> {
+    let (method, path) = (step.text("method").unwrap_or("POST"), step.text("path").unwrap_or("/"));
+    let request = || -> std::io::Result<Value> {
+        let response = run.servers.request(method, path, step.fields.get("body"))?;
+        Ok(json!({ "status": response.status, "body": response.json() }))
+    };
+    match step.fields.get("until") {
+        Some(pattern) => poll(|| Ok(mismatch(pattern, &request()?))),
+        None => check(step, "expect", &request()?),
     }
 }
 
