@@ -1,28 +1,45 @@
 //! The command line: which clients and scenarios run, and where results go.
 
 use std::io;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Instant;
 
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 
+use crate::benchmark::BenchmarkOptions;
 use crate::broken_run;
-use crate::driver_list::{self, DriverEntry};
 use crate::environment::{EnvironmentKind, SharedServers};
-use crate::report::{self, ClientResults};
+use crate::prepared_clients::BuildOptions;
+use crate::report::{self, ClientResults, ServerBuild};
 use crate::scenario::{self, Scenario};
 use crate::suite::{CaseOutcome, ScenarioCase, Suite};
 
 /// Run the conformance scenarios of Leasehold's clients
 ///
-/// A run of all clients compares docs/reference/client-conformance.md with the results; with LEASEHOLD_BLESS=1 it writes the page.
+/// Each client's results are stored. A run of all clients compares docs/reference/client-conformance.md with them; with LEASEHOLD_BLESS=1
+/// it writes the page.
 #[derive(Debug, Parser)]
-#[command(name = "leasehold-conformance", version)]
-pub struct Args {
-    /// Client to run, as in drivers.toml; can be repeated [default: all]
-    #[arg(long, value_name = "NAME")]
-    client: Vec<String>,
+#[command(name = "leasehold-conformance", version, args_conflicts_with_subcommands = true)]
+pub struct CommandLine {
+    #[command(subcommand)]
+    action: Option<RunnerCommand>,
+
+    #[command(flatten)]
+    suite: SuiteOptions,
+}
+
+#[derive(Debug, Subcommand)]
+enum RunnerCommand {
+    /// Measure what holding many leases costs in each client, and how long acquire and release take
+    Bench(BenchmarkOptions),
+    /// Compare docs/reference/client-conformance.md with the stored results of all clients; with LEASEHOLD_BLESS=1, write it
+    Page(BuildOptions),
+}
+
+#[derive(Debug, Args)]
+struct SuiteOptions {
+    #[command(flatten)]
+    build: BuildOptions,
 
     /// Run scenarios whose name contains this text
     #[arg(long, value_name = "TEXT")]
@@ -37,20 +54,8 @@ pub struct Args {
     broken: bool,
 
     /// Scenarios at a time
-    #[arg(long, value_name = "N", default_value_t = 12)]
+    #[arg(long, value_name = "N", default_value_t = 16)]
     jobs: usize,
-
-    /// Build nothing
-    #[arg(long)]
-    no_build: bool,
-
-    /// Path of the `leasehold` binary [default: next to this binary]
-    #[arg(long, value_name = "FILE")]
-    leasehold: Option<PathBuf>,
-
-    /// Root of the repository whose drivers run [default: that of this program]
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
 
     /// Print every line that a driver reads and writes
     #[arg(long)]
@@ -59,50 +64,54 @@ pub struct Args {
     /// List the scenarios and exit
     #[arg(long)]
     list: bool,
-
-    /// Directory for the results, one JSON file per client [default: target/conformance]
-    #[arg(long, value_name = "DIR")]
-    results: Option<PathBuf>,
 }
 
-impl Args {
-    /// Runs the selection. False if something failed.
+impl CommandLine {
+    /// Performs the action. False if something failed.
     pub fn run(&self) -> io::Result<bool> {
-        let own = Path::new(env!("CARGO_MANIFEST_DIR")).to_owned();
-        let root = self.root.clone().unwrap_or_else(|| own.join("../..")).canonicalize()?;
-        let scenarios = scenario::read_all(&own.join("scenarios"))?;
+        let scenarios = scenario::read_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios"))?;
+        match &self.action {
+            None => self.suite.run(&scenarios),
+            Some(RunnerCommand::Bench(options)) => options.run(),
+            Some(RunnerCommand::Page(options)) => report::update_page(&options.locate()?, &scenarios, is_blessed()),
+        }
+    }
+}
+
+fn is_blessed() -> bool {
+    std::env::var_os("LEASEHOLD_BLESS").is_some()
+}
+
+impl SuiteOptions {
+    fn run(&self, scenarios: &[Scenario]) -> io::Result<bool> {
         if self.list {
             scenarios.iter().for_each(|scenario| println!("{}: {}", scenario.name, scenario.title));
             return Ok(true);
         }
-        let drivers = driver_list::read(&own.join("drivers.toml"))?;
-        let selected = self.selected_drivers(&drivers)?;
-        let target = std::env::current_exe()?.parent().map(Path::to_owned).unwrap_or_default();
-        let results = self.results.clone().unwrap_or_else(|| target.join("../conformance"));
-        std::fs::create_dir_all(&results)?;
-        if !self.no_build {
-            build_binaries(&root)?;
-        }
-        let shared = SharedServers::new(&self.leasehold.clone().unwrap_or_else(|| target.join("leasehold")));
+        let clients = self.build.prepare()?;
+        let shared = SharedServers::new(&clients.leasehold);
+        let server = ServerBuild::of(&clients.leasehold)?;
         let mut all_passed = true;
-        for driver in selected {
-            if !self.no_build {
-                driver.build(&root)?;
-            }
-            let command = driver.command(&root, &target);
+        for client in &clients.selected {
             let (jobs, log) = (self.jobs.max(1), self.log);
-            let mut suite = Suite { driver, command, root: root.clone(), shared: &shared, jobs, log, broken: None };
-            all_passed &= self.run_client(&mut suite, &scenarios, &results)?;
+            let (command, root) = (client.command.clone(), clients.root.clone());
+            let mut suite = Suite { driver: &client.driver, command, root, shared: &shared, jobs, log, broken: None };
+            all_passed &= self.run_client(&mut suite, scenarios, &clients.results, &server)?;
         }
-        let bless = std::env::var_os("LEASEHOLD_BLESS").is_some();
         let is_complete = self.scenario.is_none() && self.environment.is_none() && !self.broken;
-        if is_complete && (bless || self.client.is_empty()) {
-            all_passed &= report::update_page(&root, &drivers, &scenarios, &results, bless)?;
+        if is_complete && (is_blessed() || self.build.selects_all()) {
+            all_passed &= report::update_page(&clients, scenarios, is_blessed())?;
         }
         Ok(all_passed)
     }
 
-    fn run_client(&self, suite: &mut Suite<'_>, scenarios: &[Scenario], results: &Path) -> io::Result<bool> {
+    fn run_client(
+        &self,
+        suite: &mut Suite<'_>,
+        scenarios: &[Scenario],
+        results: &Path,
+        server: &ServerBuild,
+    ) -> io::Result<bool> {
         let name = suite.driver.name.clone();
         let selected: Vec<Scenario> = scenarios.iter().filter(|scenario| self.is_selected(scenario)).cloned().collect();
         if self.broken {
@@ -130,7 +139,8 @@ impl Args {
             began.elapsed().as_secs_f64()
         );
         if self.scenario.is_none() && self.environment.is_none() {
-            ClientResults::new(&name, &hello.version, &outcomes).save(&results.join(format!("{name}.json")))?;
+            let stored = ClientResults::new(&name, &hello.version, server, &outcomes);
+            stored.save(&results.join(format!("{name}.json")))?;
         }
         Ok(failed == 0)
     }
@@ -144,25 +154,4 @@ impl Args {
     fn is_selected(&self, scenario: &Scenario) -> bool {
         self.scenario.as_ref().is_none_or(|text| scenario.name.contains(text.as_str()))
     }
-
-    fn selected_drivers<'a>(&self, drivers: &'a [DriverEntry]) -> io::Result<Vec<&'a DriverEntry>> {
-        if self.client.is_empty() {
-            return Ok(drivers.iter().collect());
-        }
-        let find = |name: &String| {
-            let names: Vec<_> = drivers.iter().map(|driver| driver.name.as_str()).collect();
-            let unknown = || io::Error::other(format!("no client {name}; drivers.toml has {}", names.join(", ")));
-            drivers.iter().find(|driver| driver.name == *name).ok_or_else(unknown)
-        };
-        self.client.iter().map(find).collect()
-    }
-}
-
-/// Builds the server, which no dependency of this crate contains, and the driver of the Rust client. With the features of the
-/// whole workspace, as the tests have built them: then no dependency is built again.
-fn build_binaries(root: &Path) -> io::Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let binaries = ["build", "--quiet", "--workspace", "--bin", "leasehold", "--bin", "rust-driver"];
-    let status = Command::new(cargo).args(binaries).current_dir(root).status()?;
-    if status.success() { Ok(()) } else { Err(io::Error::other("the server cannot be built")) }
 }

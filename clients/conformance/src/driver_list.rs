@@ -6,6 +6,11 @@ use std::process::Command;
 
 use serde::Deserialize;
 
+use crate::prepared_clients::IS_RELEASE;
+
+/// Environment variable of the build scripts: the cargo profile of native code, `dev` by default.
+const PROFILE: &str = "LEASEHOLD_CLIENT_PROFILE";
+
 /// The driver of one client.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,7 +43,11 @@ impl DriverEntry {
     /// Builds the driver. `root` is the root of the repository.
     pub fn build(&self, root: &Path) -> io::Result<()> {
         let [program, arguments @ ..] = self.build.as_slice() else { return Ok(()) };
-        let status = Command::new(resolve(root, program)).args(arguments).current_dir(root).status();
+        let mut command = Command::new(resolve(root, program));
+        if IS_RELEASE {
+            command.env(PROFILE, "release");
+        }
+        let status = command.args(arguments).current_dir(root).status();
         let status = status.map_err(|error| io::Error::other(format!("{}: {program}: {error}", self.name)))?;
         if status.success() { Ok(()) } else { Err(io::Error::other(format!("{}: {program} failed", self.name))) }
     }

@@ -145,6 +145,24 @@ impl DriverProcess {
         }
     }
 
+    /// Sends a request and waits for its success.
+    pub fn request(&self, op: &str, fields: Value, timeout: Duration) -> Result<Value, ScenarioFailure> {
+        let Value::Object(fields) = fields else { return broken("the fields of a request are an object") };
+        let mut reply = match self.send(op, fields)?.1.recv_timeout(timeout) {
+            Ok(reply) => reply,
+            Err(error) => return broken(format!("{} {op}: {error}{}", self.name, self.last_words())),
+        };
+        match reply.get_mut("ok") {
+            Some(ok) => Ok(ok.take()),
+            None => broken(format!("{} {op}: {reply}", self.name)),
+        }
+    }
+
+    /// Process id.
+    pub fn process_id(&self) -> u32 {
+        lock(&self.process).id()
+    }
+
     /// Stops the process with SIGSTOP, and waits until it is stopped.
     pub fn pause(&self) {
         lock(&self.process).stop();

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod benchmark;
 mod broken_run;
 mod driver_list;
 mod driver_process;
@@ -10,6 +11,7 @@ mod environment;
 mod expectation;
 mod failure;
 mod http_request;
+mod prepared_clients;
 mod report;
 mod runner_step;
 mod scenario;
@@ -22,7 +24,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    match arguments::Args::parse().run() {
+    match arguments::CommandLine::parse().run() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

@@ -33,6 +33,7 @@ pub fn perform(run: &mut ScenarioRun<'_>, step: &Step) -> Result<(), ScenarioFai
         }
         "view" => view(run, step),
         "stays" => stays(run, step),
+        "deadline" => deadline(run, step),
         "status" => poll(|| {
             let status = run.servers.request("GET", "/v1/status", None)?.json();
             Ok(mismatch(step.fields.get("until").unwrap_or(&Value::Null), &status))
@@ -46,11 +47,7 @@ pub fn perform(run: &mut ScenarioRun<'_>, step: &Step) -> Result<(), ScenarioFai
             let words: Vec<_> = words.filter_map(Value::as_str).map(str::to_owned).collect();
             run.servers.run_cli(&words).map(|_| ()).map_err(ScenarioFailure::from)
         }
-        "http" => {
-            let (method, path) = (step.text("method").unwrap_or("POST"), step.text("path").unwrap_or("/"));
-            let response = run.servers.request(method, path, step.fields.get("body"))?;
-            check(step, "expect", &json!({ "status": response.status, "body": response.json() }))
-        }
+        "http" => http(run, step),
         "sleep" => {
             std::thread::sleep(ttls(run, step)?);
             Ok(())
@@ -72,6 +69,19 @@ pub fn perform(run: &mut ScenarioRun<'_>, step: &Step) -> Result<(), ScenarioFai
             check(step, "expect", &json!(fence.applied()))
         }
         other => broken(format!("no step {other}")),
+    }
+}
+
+/// A request of the operator, which is repeated until its response matches if the step has `until`.
+fn http(run: &ScenarioRun<'_>, step: &Step) -> Result<(), ScenarioFailure> {
+    let (method, path) = (step.text("method").unwrap_or("POST"), step.text("path").unwrap_or("/"));
+    let request = || -> std::io::Result<Value> {
+        let response = run.servers.request(method, path, step.fields.get("body"))?;
+        Ok(json!({ "status": response.status, "body": response.json() }))
+    };
+    match step.fields.get("until") {
+        Some(pattern) => poll(|| Ok(mismatch(pattern, &request()?))),
+        None => check(step, "expect", &request()?),
     }
 }
 
@@ -197,6 +207,31 @@ fn stays(run: &ScenarioRun<'_>, step: &Step) -> Result<(), ScenarioFailure> {
             return Ok(());
         }
         std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Requires for some time, and at least once, that a client does not believe in more time than the grantor.
+fn deadline(run: &ScenarioRun<'_>, step: &Step) -> Result<(), ScenarioFailure> {
+    let (actor, lease) = (step.text("actor").unwrap_or_default(), step.text("lease").unwrap_or_default());
+    let Some(driver) = run.drivers.get(actor) else { return broken(format!("no driver of {actor}")) };
+    let fields = json!({ "lease": run.lease_handle(actor, lease) });
+    let (resource, until) = (resource_of(run, step), Instant::now() + ttls(run, step)?);
+    loop {
+        let asked = Instant::now();
+        let believed = driver.request("remaining", fields.clone(), TIMEOUT)?["ms"].as_u64();
+        let granted = run.servers.view(&resource)?["leases"][0]["remaining_ms"].as_u64().unwrap_or(0);
+        let Some(believed) = believed else { return unexpected("remaining: no `ms`") };
+        // The view is as old as the belief, or newer.
+        let later = u64::try_from(asked.elapsed().as_millis()).unwrap_or(u64::MAX) + 1;
+        if believed > granted + later {
+            return unexpected(format!(
+                "{believed} ms are left for the client, {granted} for the server {later} ms later"
+            ));
+        }
+        if Instant::now() > until {
+            return Ok(());
+        }
+        std::thread::sleep(4 * POLL_INTERVAL);
     }
 }
 

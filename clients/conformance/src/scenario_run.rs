@@ -260,6 +260,15 @@ impl<'a> ScenarioRun<'a> {
         }
     }
 
+    /// The handle of a lease of this run. Actors may share a driver process with those of other runs.
+    pub fn lease_handle(&self, actor: &str, lease: &str) -> String {
+        self.handle(&format!("{actor}.{lease}"))
+    }
+
+    fn handle(&self, name: &str) -> String {
+        format!("{}.{name}", self.namespace)
+    }
+
     fn id_of(&self, label: &str) -> Result<u64, ScenarioFailure> {
         match self.ids.get(label) {
             Some(id) => Ok(*id),
@@ -281,19 +290,19 @@ impl<'a> ScenarioRun<'a> {
                 *resource = json!(format!("{}/{}", self.namespace, resource.as_str().unwrap_or_default()));
             }
         }
-        let handle = |name: &str| json!(format!("{}.{name}", self.namespace));
+        let handle = |name: &str| json!(self.handle(name));
         let needs_client = ["connect", "close", "session", "hold_many", "held_count", "acquire", "acquire_all", "get"];
         if needs_client.contains(&op) || op.starts_with("queue_") {
             let client = handle(fields.get("client").and_then(Value::as_str).unwrap_or(actor));
             fields.insert("client".to_owned(), client);
         }
         if let Some(lease) = fields.get("lease").and_then(Value::as_str) {
-            let lease = handle(&format!("{actor}.{lease}"));
+            let lease = json!(self.lease_handle(actor, lease));
             fields.insert("lease".to_owned(), lease);
         }
         if let Some(Value::Array(leases)) = fields.get_mut("leases") {
             for lease in leases {
-                *lease = handle(&format!("{actor}.{}", lease.as_str().unwrap_or_default()));
+                *lease = json!(self.lease_handle(actor, lease.as_str().unwrap_or_default()));
             }
         }
         if let (true, Some(label)) = (op == "cancel" || op == "resolve", fields.get("request").and_then(Value::as_str))

@@ -155,6 +155,17 @@ async fn a_change_without_a_reply_is_indeterminate_and_not_retried() {
 }
 
 #[tokio::test]
+async fn a_lock_whose_session_cannot_be_opened_is_unavailable() {
+    // The hello is not answered, so its outcome is unknown. The acquire was never sent.
+    for server in [silent_server().await, closing_server().await] {
+        let client = Client::builder(&server.address.to_string()).expect("a valid address");
+        let client = client.session_ttl(Duration::from_secs(1)).request_timeout(Duration::from_secs(3)).build();
+        let error = client.lock("a").acquire().await.map_err(Error::from).expect_err("no server answers");
+        assert!(error.code() == Some(Code::Unavailable) && error.is_retryable(), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_change_with_an_idempotency_key_is_retried() {
     let (broken, other) = (closing_server().await, answering_server(busy()).await);
     let key = IdempotencyKey { session: SessionId { slot: 17, reuse: 0 }, sequence: 42 };

@@ -3,5 +3,5 @@
 mod client_results;
 mod matrix;
 
-pub use client_results::{ClientResults, save_red};
+pub use client_results::{ClientResults, ServerBuild, save_red};
 pub use matrix::update_page;

@@ -270,7 +270,8 @@ impl WorkerState {
         });
         let cause = self.connect_error.clone();
         let unreachable = || match &cause {
-            Some(error) if error.is_retryable() => {
+            // Only the outcome of the connection attempt is unknown: the request itself was not sent.
+            Some(error) if error.is_retryable() || error.outcome_unknown() => {
                 Error::unavailable(format!("no server was reachable in time: {}", error.message()))
             }
             Some(error) => error.clone(),
