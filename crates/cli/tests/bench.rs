@@ -65,6 +65,33 @@ fn all_measurements_are_in_one_document_and_nothing_is_left() {
 }
 
 #[test]
+fn servers_with_and_without_tls_are_measured_in_turn() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().to_str().expect("a text");
+    let bench = |more: &[&str]| {
+        run(&mut leasehold(&[&["bench", "acquire", "renew", "--tls", "--json", "--dir", path], more].concat()))
+    };
+    let body = bench(&["--seconds", "1", "--in-flight", "1,16"]).ok().json();
+    let rows = body["rows"].as_array().expect("a list of rows");
+    let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().expect("a name")).collect();
+    let expected = ["acquire, 1 in flight", "acquire, 16 in flight", "renew in batches of 1000, 4 in flight"];
+    for name in expected.into_iter().chain(["renew in batches of 8000, 4 in flight"]) {
+        let at = names.iter().position(|known| *known == name).unwrap_or_else(|| panic!("{name} in {names:?}"));
+        assert_eq!(names[at + 1], format!("{name}, TLS"));
+        for row in &rows[at..at + 2] {
+            for value in ["per_second", "p50_ms", "server_cpu_us"] {
+                assert!(row[value].as_f64().is_some_and(|value| value > 0.0), "{value} of {row}");
+            }
+        }
+    }
+    nothing_is_left(dir.path());
+    assert_eq!(bench(&["--cluster"]).exit, 2);
+    let refused = bench(&["--addr", "127.0.0.1:1"]);
+    assert!(refused.exit == 1 && refused.err.contains("--tls starts two servers of its own"), "{refused:?}");
+    nothing_is_left(dir.path());
+}
+
+#[test]
 fn an_interrupted_bench_ends_its_server_and_removes_its_directory() {
     for signal in ["INT", "TERM"] {
         let dir = tempfile::tempdir().expect("a directory");

@@ -102,6 +102,7 @@ mutants! {
     PinIgnored breaks "B1",
     RenewalChangesState breaks "V1",
     FullJournalGrants breaks "V4",
+    FullJournalProposes breaks "V4",
     ChainNotChecked breaks "A1",
     RenewUnchecked breaks "A4",
     ReplayUnchecked breaks "A4",

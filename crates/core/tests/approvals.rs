@@ -58,3 +58,8 @@ fn who_may_act_alone_leaves_a_reason() -> Result<(), String> {
 fn only_what_could_be_executed_is_proposed() -> Result<(), String> {
     approvals::only_what_could_be_executed_is_proposed()
 }
+
+#[test]
+fn a_full_journal_proposes_nothing() -> Result<(), String> {
+    approvals::a_full_journal_proposes_nothing()
+}

@@ -73,6 +73,7 @@ pub const ELSEWHERE: &[(Mutant, &str)] = &[
     (Mutant::OperatorNamesReporter, "no operator here changes reporters"),
     (Mutant::ReporterStopsForever, "no reporter here presents a second number that was never issued"),
     (Mutant::ChartersNotCounted, "every run sets one charter at most"),
+    (Mutant::FullJournalProposes, "a proposal on a full disk is no grant, and harms no holder"),
 ];
 
 /// Bugs of other systems, and the fault that reproduces each here.

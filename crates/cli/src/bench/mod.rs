@@ -1,5 +1,6 @@
 //! `leasehold bench`: measure the throughput and latency of a server.
 
+mod acquire_load;
 mod etcd_comparison;
 mod etcd_lock;
 mod failover;
@@ -20,9 +21,10 @@ use leasehold::{Client, Endpoints};
 use serde_json::json;
 
 use crate::global_args::GlobalArgs;
-use crate::local_cluster::LocalServer;
 use crate::local_cluster::servers::LocalServers;
+use crate::local_cluster::{ChildProcess, LocalServer};
 use crate::output::{CommandError, CommandResult};
+use acquire_load::AcquireLoad;
 use report::{BenchRow, table};
 use session_load::{LeaseExpiry, LoadSession, Sample};
 use system_under_test::{SystemUnderTest, leader_endpoint};
@@ -33,11 +35,14 @@ use system_under_test::{SystemUnderTest, leader_endpoint};
 /// fsync. The load runs on the same machine as the server, and machines are noisy: use the best of several runs, and compare it
 /// with the fsync rate.
 ///
+/// With --tls it also measures a server with TLS 1.3, client certificates and access rules, in turn with the plain one.
+///
 /// With --cluster it starts an etcd cluster of three members and several servers, and also measures etcd's own lease and lock
 /// under the same load. `failover` kills the leader repeatedly, or lets it step down (--planned).
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  leasehold bench acquire renew --seconds 5\n  \
                         leasehold bench acquire etcd renew --cluster --in-flight 512\n  \
+                        leasehold bench acquire renew --tls --in-flight 1,64\n  \
                         leasehold bench failover --crashes 20")]
 pub struct Args {
     /// Measurements to run [default: all; `etcd` and `failover` only with --cluster]
@@ -55,6 +60,9 @@ pub struct Args {
     /// Number of leases for `held` and `storm`
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     leases: u64,
+    /// Measure `acquire` and `renew` in turn with and without TLS, client certificates and access rules, on two new servers
+    #[arg(long, conflicts_with = "cluster")]
+    tls: bool,
     /// Start several servers over an etcd cluster; requires etcd
     #[arg(long)]
     cluster: bool,
@@ -97,6 +105,8 @@ enum Measurement {
 
 /// Maximum number of leases of one session.
 const PER_SESSION: u64 = 100_000;
+/// Parts of a measurement of renewals, so that servers are measured in turn.
+const RENEW_SLICES: u32 = 4;
 /// Ttl in milliseconds, longer than any measurement.
 const TTL: u64 = 600_000;
 
@@ -140,13 +150,33 @@ struct Bench<'a> {
     /// Servers and certificates for other processes, if the servers run already.
     variables: Vec<(&'static str, OsString)>,
     client: Client,
+    /// The same system with TLS.
+    tls: Option<TlsSystem>,
     rows: Vec<BenchRow>,
     progress: ProgressBar,
+}
+
+/// A server with TLS that is measured in turn with the plain one.
+struct TlsSystem {
+    server: LocalServer,
+    endpoints: Endpoints,
+}
+
+/// One of the servers that a measurement compares.
+struct ComparedServer<'a> {
+    endpoints: &'a Endpoints,
+    /// The process, if it runs on this machine.
+    process: Option<&'a ChildProcess>,
+    /// End of the names of its rows.
+    suffix: &'static str,
 }
 
 impl<'a> Bench<'a> {
     async fn new(args: &'a Args, remote: Option<RemoteServers>) -> Result<Self, CommandError> {
         let mut variables = Vec::new();
+        if args.tls && (remote.is_some() || args.measurements.contains(&Measurement::Failover)) {
+            return Err(failed("--tls starts two servers of its own; omit --addr and `failover`"));
+        }
         let (system, endpoints) = match remote {
             Some((endpoints, of_children)) => {
                 variables = of_children;
@@ -165,9 +195,21 @@ impl<'a> Bench<'a> {
             }
         };
         let client = Client::from(endpoints.clone());
+        let tls = if args.tls { Some(TlsSystem::start(args).await?) } else { None };
         let progress = ProgressBar::with_draw_target(Some(1), draw_target());
         progress.set_style(ProgressStyle::with_template("{bar:30} {elapsed} {msg}").expect("a fixed template"));
-        Ok(Self { args, system, endpoints, variables, client, rows: Vec::new(), progress })
+        Ok(Self { args, system, endpoints, variables, client, tls, rows: Vec::new(), progress })
+    }
+
+    /// The servers that `acquire` and `renew` measure in turn.
+    fn compared(&self) -> Vec<ComparedServer<'_>> {
+        let plain = ComparedServer { endpoints: &self.endpoints, process: self.system.process(), suffix: "" };
+        let tls = self.tls.as_ref().map(|tls| ComparedServer {
+            endpoints: &tls.endpoints,
+            process: Some(tls.server.process()),
+            suffix: ", TLS",
+        });
+        std::iter::once(plain).chain(tls).collect()
     }
 
     fn wants(&self, measurement: Measurement) -> bool {
@@ -241,58 +283,54 @@ impl<'a> Bench<'a> {
     /// Closed loop: each reply is followed by the next request.
     async fn acquire(&mut self, in_flight: u64) -> Result<(), CommandError> {
         self.progress.set_message(format!("acquire, {in_flight} in flight"));
-        let mut total = Sample::new();
-        let mut used = Duration::ZERO;
-        let mut round = 0;
         self.length(self.args.seconds * 10);
-        while total.elapsed < Duration::from_secs(self.args.seconds) {
-            let mut sessions = Vec::new();
-            for _ in 0..self.args.sessions.min(in_flight) {
-                let client = Client::from(self.endpoints.clone());
-                sessions.push(LoadSession::open(&client, "bench", TTL).await?);
+        let duration = Duration::from_secs(self.args.seconds);
+        let mut loads: Vec<_> = self.compared().into_iter().map(|at| AcquireLoad::new(at, in_flight)).collect();
+        while loads.iter().any(|load| load.elapsed() < duration) {
+            for load in &mut loads {
+                load.run_portion(self.args.sessions).await?;
             }
-            let each = in_flight / sessions.len() as u64;
-            let mut left = PER_SESSION;
-            // In portions, so that a round ends in time on a slow disk.
-            while left > 0 && total.elapsed < Duration::from_secs(self.args.seconds) {
-                let portion = (in_flight * 200).min(left);
-                let before = self.cpu_time();
-                let part = portion / sessions.len() as u64;
-                let requests = sessions.iter_mut().enumerate().map(|(n, session)| {
-                    let prefix = format!("bench/{in_flight}/{round}-{left}-{n}");
-                    async move { session.acquire(&prefix, part, each, LeaseExpiry::After(TTL), &mut Vec::new()).await }
-                });
-                total.add_concurrent(&futures::future::try_join_all(requests).await?);
-                used += self.cpu_time().saturating_sub(before);
-                left -= portion;
-                self.progress.set_position(total.elapsed.as_millis() as u64 / 100);
-            }
-            for session in sessions {
-                session.close().await?;
-            }
-            round += 1;
+            let shortest = loads.iter().map(AcquireLoad::elapsed).min().unwrap_or_default();
+            self.progress.set_position(shortest.as_millis() as u64 / 100);
         }
-        let used = self.system.process().map(|_| used);
-        self.rows.push(BenchRow::from_sample(format!("acquire, {in_flight} in flight"), &total, used));
+        let mut rows = Vec::new();
+        for load in loads {
+            rows.push(load.finish().await?);
+        }
+        self.rows.extend(rows);
         Ok(())
     }
 
     async fn renew(&mut self) -> Result<(), CommandError> {
         self.progress.set_message("renew in batches");
-        let mut session = LoadSession::open(&self.client, "bench", TTL).await?;
-        let mut leases = Vec::new();
-        session.acquire("bench/renew", PER_SESSION, 256, LeaseExpiry::After(TTL), &mut leases).await?;
-        for (size, in_flight) in [(1_000, 4), (8_000, 4)] {
-            let before = self.cpu_time();
-            let sample = session.renew(&leases, size, in_flight, Duration::from_secs(self.args.seconds)).await?;
-            let used = self.system.process().map(|_| self.cpu_time().saturating_sub(before));
-            self.rows.push(BenchRow::from_sample(
-                format!("renew in batches of {size}, {in_flight} in flight"),
-                &sample,
-                used,
-            ));
+        let mut rows = Vec::new();
+        let mut sessions = Vec::new();
+        for at in self.compared() {
+            let mut session = LoadSession::open(&Client::from(at.endpoints.clone()), "bench", TTL).await?;
+            let mut leases = Vec::new();
+            session.acquire("bench/renew", PER_SESSION, 256, LeaseExpiry::After(TTL), &mut leases).await?;
+            sessions.push((at, session, leases));
         }
-        Ok(session.close().await?)
+        let slice = Duration::from_secs(self.args.seconds) / RENEW_SLICES;
+        for (size, in_flight) in [(1_000, 4), (8_000, 4)] {
+            let mut totals = vec![(Sample::new(), Duration::ZERO); sessions.len()];
+            for _ in 0..RENEW_SLICES {
+                for ((at, session, leases), (total, used)) in sessions.iter_mut().zip(&mut totals) {
+                    let before = at.cpu_time();
+                    total.add(&session.renew(leases, size, in_flight, slice).await?);
+                    *used += at.cpu_time().saturating_sub(before);
+                }
+            }
+            for ((at, ..), (total, used)) in sessions.iter().zip(totals) {
+                let name = format!("renew in batches of {size}, {in_flight} in flight{}", at.suffix);
+                rows.push(BenchRow::from_sample(name, &total, at.process.map(|_| used)));
+            }
+        }
+        for (_, session, _) in sessions {
+            session.close().await?;
+        }
+        self.rows.extend(rows);
+        Ok(())
     }
 
     /// Two sessions pass one lease back and forth: measures from sending the release to receiving the grant.
@@ -320,13 +358,24 @@ impl<'a> Bench<'a> {
         Ok(waiter.close().await?)
     }
 
-    fn cpu_time(&self) -> Duration {
-        self.system.cpu_time()
-    }
-
     fn length(&self, length: u64) {
         self.progress.set_length(length);
         self.progress.set_position(0);
+    }
+}
+
+impl TlsSystem {
+    async fn start(args: &Args) -> Result<Self, CommandError> {
+        let mut server = LocalServer::start_with_tls("bench", &args.dir)?;
+        let (endpoints, _) = server.wait_ready().await?;
+        Ok(Self { server, endpoints })
+    }
+}
+
+impl ComparedServer<'_> {
+    /// CPU time of the process so far.
+    fn cpu_time(&self) -> Duration {
+        self.process.map_or(Duration::ZERO, ChildProcess::cpu_time)
     }
 }
 

@@ -1,7 +1,5 @@
 //! The measured system: a remote server, a local server with a file journal, or a local cluster over etcd.
 
-use std::time::Duration;
-
 use leasehold::Endpoints;
 
 use crate::local_cluster::servers::LocalServers;
@@ -25,11 +23,6 @@ impl SystemUnderTest {
             Self::Single(server) => Some(server.process()),
             Self::Cluster(servers, leader) => Some(servers.process(*leader)),
         }
-    }
-
-    /// CPU time of the process that decides.
-    pub fn cpu_time(&self) -> Duration {
-        self.process().map_or(Duration::ZERO, ChildProcess::cpu_time)
     }
 
     /// The local cluster and the index of its leader.

@@ -1,12 +1,14 @@
 //! Local servers and etcd members that `bench`, `demo` and `dev-cluster` start in a temporary directory. They are killed with
 //! the process that started them.
 
+mod certificates;
 mod child;
 mod ctrl_c;
 pub mod etcd;
 pub mod servers;
 mod temp_dir;
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -15,6 +17,7 @@ use leasehold::{Client, Endpoints};
 use tokio::sync::oneshot;
 
 use crate::output::CommandError;
+use certificates::LocalCertificates;
 pub use child::ChildProcess;
 pub use ctrl_c::interrupt_signal;
 use temp_dir::TempDir;
@@ -29,6 +32,8 @@ pub struct LocalServer {
     process: ChildProcess,
     /// The address that it logs when it serves.
     listening: oneshot::Receiver<String>,
+    /// With TLS.
+    certificates: Option<LocalCertificates>,
     started: Instant,
     /// Declared after the process, so that the process ends first.
     dir: TempDir,
@@ -38,8 +43,24 @@ impl LocalServer {
     /// Starts a server in a new temporary directory in `parent`.
     pub fn start(command: &'static str, parent: &Path) -> Result<Self, CommandError> {
         let dir = TempDir::create(command, parent).map_err(|error| failed(command, &error))?;
-        let (process, listening) = spawn(dir.path()).map_err(|error| failed(command, &error))?;
-        Ok(Self { command, process, listening, started: Instant::now(), dir })
+        Self::start_in(command, dir, None)
+    }
+
+    /// The same with TLS 1.3, client certificates and access rules.
+    pub fn start_with_tls(command: &'static str, parent: &Path) -> Result<Self, CommandError> {
+        let dir = TempDir::create(command, parent).map_err(|error| failed(command, &error))?;
+        let certificates = LocalCertificates::create(dir.path())?;
+        Self::start_in(command, dir, Some(certificates))
+    }
+
+    fn start_in(
+        command: &'static str,
+        dir: TempDir,
+        certificates: Option<LocalCertificates>,
+    ) -> Result<Self, CommandError> {
+        let spawned = spawn(dir.path(), certificates.as_ref());
+        let (process, listening) = spawned.map_err(|error| failed(command, &error))?;
+        Ok(Self { command, process, listening, certificates, started: Instant::now(), dir })
     }
 
     /// Its temporary directory, which the caller may use too.
@@ -55,16 +76,20 @@ impl LocalServer {
     pub fn restart(&mut self) -> Result<(), CommandError> {
         self.process.kill();
         self.started = Instant::now();
-        (self.process, self.listening) = spawn(self.dir.path()).map_err(|error| failed(self.command, &error))?;
+        let spawned = spawn(self.dir.path(), self.certificates.as_ref());
+        (self.process, self.listening) = spawned.map_err(|error| failed(self.command, &error))?;
         Ok(())
     }
 
-    /// Waits until the server replies. Returns its address and the time since its start.
+    /// Waits until the server replies. Returns its endpoint and the time since its start.
     pub async fn wait_ready(&mut self) -> Result<(Endpoints, Duration), CommandError> {
         let addr = tokio::time::timeout(START_TIMEOUT, &mut self.listening).await;
         let addr = addr.map_err(|_| failed(self.command, "the server did not start in time"))?;
         let addr = addr.map_err(|_| failed(self.command, "the server exited before it served"))?;
-        let endpoints = Endpoints::parse(&addr)?;
+        let mut endpoints = Endpoints::parse(&addr)?;
+        if let Some(certificates) = &self.certificates {
+            endpoints = certificates.with_client(endpoints);
+        }
         loop {
             // A new client each time: a client waits before it retries a broken connection.
             match Client::from(endpoints.clone()).status().await {
@@ -82,9 +107,13 @@ pub fn run_internal_subcommand() -> Option<ExitCode> {
 }
 
 /// Spawns a server on port 0: the kernel selects a free port, so that no other process can take it in between.
-fn spawn(dir: &Path) -> Result<(ChildProcess, oneshot::Receiver<String>), String> {
-    let data = dir.join("data");
-    ChildProcess::server(dir, ["--listen".as_ref(), "127.0.0.1:0".as_ref(), "--data".as_ref(), data.as_os_str()])
+fn spawn(
+    dir: &Path,
+    certificates: Option<&LocalCertificates>,
+) -> Result<(ChildProcess, oneshot::Receiver<String>), String> {
+    let flags: [OsString; 4] = ["--listen".into(), "127.0.0.1:0".into(), "--data".into(), dir.join("data").into()];
+    let more = certificates.map(LocalCertificates::flags);
+    ChildProcess::server(dir, flags.into_iter().chain(more.into_iter().flatten()))
 }
 
 fn failed(command: &str, message: &str) -> CommandError {

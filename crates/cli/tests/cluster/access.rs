@@ -47,11 +47,11 @@ impl SecureServers {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("the mode is set");
     }
 
-    /// Copies the seal keys of one key directory to another.
-    fn copy_seal_keys(&self, from: &str, to: &str) {
+    /// Copies the keys of a kind, `seal` or `stamp`, from one key directory to another.
+    fn copy_keys(&self, kind: &str, from: &str, to: &str) {
         for entry in fs::read_dir(self.path(from)).expect("a directory").flatten() {
             let name = entry.file_name();
-            if name.to_str().is_some_and(|name| name.starts_with("seal-")) {
+            if name.to_str().is_some_and(|name| name.starts_with(&format!("{kind}-"))) {
                 fs::copy(entry.path(), self.path(to).join(name)).expect("copied with its mode");
             }
         }
@@ -60,6 +60,12 @@ impl SecureServers {
     fn create_seal_key(&self, keys: &str, more: &[&str]) -> String {
         let directory = self.path(keys).display().to_string();
         text(&run(leasehold(&["--json", "keys", "create", "--keys", &directory]).args(more)).ok().json()["kid"])
+    }
+
+    fn create_stamp_key(&self, keys: &str) -> String {
+        let directory = self.path(keys).display().to_string();
+        let create = ["--json", "keys", "create-stamp", "ledger", "--under", "jobs", "--keys", &directory];
+        text(&run(&mut leasehold(&create)).ok().json()["id"])
     }
 
     fn flags(&self, name: &str, keys: &str) -> Vec<String> {
@@ -81,7 +87,7 @@ impl SecureServers {
         self.etcd.ctl_ok(&["get", "/secure/keys"])
     }
 
-    /// Waits until the leader has recorded a seal key.
+    /// Waits until the leader has recorded a seal key or a stamp key.
     fn wait_for_record(&self, kid: &str) {
         let deadline = Instant::now() + TEST_TIMEOUT;
         while !self.record().contains(kid) {
@@ -158,7 +164,7 @@ fn a_server_with_other_keys_than_the_cluster_does_not_start_and_a_rotation_stops
     let foreign = servers.create_seal_key("two", &[]);
     assert!(servers.refused("second", "two").err.contains(&format!("seal-{old}.key")), "another seal key");
     fs::remove_file(servers.path(&format!("two/seal-{foreign}.key"))).expect("it was created");
-    servers.copy_seal_keys("one", "two");
+    servers.copy_keys("seal", "one", "two");
     // A key that one server has before the others does not stop them.
     servers.create_seal_key("one", &["--active-in", "1h"]);
     first.signal("HUP");
@@ -171,6 +177,13 @@ fn a_server_with_other_keys_than_the_cluster_does_not_start_and_a_rotation_stops
     second.signal("HUP");
     servers.wait_for_record(&new);
     assert!(servers.refused("first", "one").err.contains(&format!("seal-{new}.key")));
-    servers.copy_seal_keys("two", "one");
+    servers.copy_keys("seal", "two", "one");
+    // So it is with the key that stamps tokens for a database.
+    let stamp = servers.create_stamp_key("two");
+    second.signal("HUP");
+    servers.wait_for_record(&stamp);
+    let refused = servers.refused("first", "one");
+    assert!(refused.err.contains(&format!("stamp-{stamp}.key")) && refused.err.contains("copy it"), "{}", refused.err);
+    servers.copy_keys("stamp", "two", "one");
     drop(servers.start("first", "one"));
 }

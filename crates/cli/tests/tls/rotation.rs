@@ -29,6 +29,8 @@ async fn certificates_authorities_and_rights_are_rotated_without_losing_a_renewa
         clients.push(client);
     }
     let tokens: Vec<_> = guards.iter().map(|guard| guard.token()).collect();
+    let handshakes = || server.metric(&admin, "leasehold_tls_handshakes_total{result=\"ok\"}");
+    let before = handshakes();
     let mut authority = std::fs::read(&server.clients.cert).expect("the authority is readable");
     let (rotations, began) = (depth(10, 10, u32::MAX), Instant::now());
     let mut done = 0;
@@ -57,14 +59,15 @@ async fn certificates_authorities_and_rights_are_rotated_without_losing_a_renewa
     }
     // Two more ttls, so that every lease was renewed after the last rotation.
     tokio::time::sleep(2 * TTL).await;
+    let after = handshakes();
     for (guard, token) in guards.iter().zip(&tokens) {
         assert_eq!((guard.state(), guard.token()), (GuardState::Held, *token));
         guard.check().await.expect("the server confirms it");
     }
     let refused = server.metric_sum(&admin, "leasehold_renewals_refused_total");
-    let handshakes = server.metric(&admin, "leasehold_tls_handshakes_total{result=\"ok\"}");
-    println!("{done} rotations, {} leases, {refused} renewals refused, {handshakes} handshakes", guards.len());
+    println!("{done} rotations, {} leases, {refused} renewals refused, {after} handshakes", guards.len());
     assert_eq!(refused, 0.0);
+    assert_eq!(after - before, 1.0, "only the metrics were read over a new connection");
 }
 
 #[tokio::test]

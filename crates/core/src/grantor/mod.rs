@@ -14,6 +14,7 @@ mod handoff;
 mod idempotency;
 mod lag_gauges;
 mod lease_ops;
+mod lookups;
 mod max_ttl;
 mod operator;
 mod payloads;

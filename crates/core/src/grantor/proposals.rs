@@ -76,11 +76,14 @@ struct DangerousSubject {
 
 impl Grantor {
     /// Refuses a dangerous command that needs a second identity, and proposes it instead. The command is checked first, so that what
-    /// cannot be executed is not proposed.
+    /// cannot be executed is not proposed. With a full journal nothing is proposed: no approval could follow (V4).
     pub(super) fn check_approval(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<(), Refusal> {
         let Some(subject) = self.required_approval(request, command)? else { return Ok(()) };
         if let Some(reason) = request.alone {
             return self.act_alone(request, command, reason);
+        }
+        if self.only_endings && !mutants::on(Mutant::FullJournalProposes) {
+            return Err(Refusal::StorageFull);
         }
         let command = ProposedCommand { command: command.clone(), subject: Some(subject) };
         self.propose(request, &command.encode().expect("a dangerous command"))

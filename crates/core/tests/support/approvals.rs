@@ -199,7 +199,8 @@ pub fn check() -> Result<(), String> {
     a_handoff_of_anothers_lease_is_a_revocation()?;
     a_quarantine_is_not_waived_or_shortened_alone()?;
     an_approval_executes_only_what_was_named()?;
-    who_may_act_alone_leaves_a_reason()
+    who_may_act_alone_leaves_a_reason()?;
+    a_full_journal_proposes_nothing()
 }
 
 pub fn one_identity_alone_does_nothing() -> Result<(), String> {
@@ -537,4 +538,28 @@ pub fn who_may_act_alone_leaves_a_reason() -> Result<(), String> {
     let free = Answer::Refused(Refusal::NotFound(RefusalSubject::Hold));
     expect("what needs no approval is executed as always", answer, free)?;
     expect("and leaves no reason", scene.acts_alone.len(), 0)
+}
+
+/// V4: with a full journal a revocation that needs approval is refused; one that needs none ends its lease.
+pub fn a_full_journal_proposes_nothing() -> Result<(), String> {
+    let mut scene = Scene::new(&[DangerousAction::Revoke]);
+    scene.approval.may_act_alone = true;
+    scene.hold("jobs/a");
+    scene.hold("jobs/b");
+    expect("with space it is proposed", scene.by(ANN, "", revoke("jobs/a")), required(1))?;
+    let approve = scene.approve(1);
+    let recorded = scene.batches.len();
+    scene.grantor.set_endings_only(true);
+    let full = || Answer::Refused(Refusal::StorageFull);
+    expect("with a full journal it is refused", scene.by(ANN, "", revoke("jobs/b")), full())?;
+    expect("also if it was proposed before", scene.by(ANN, "", revoke("jobs/a")), full())?;
+    expect("an approval is refused", scene.by(BOB, "", approve.clone()), full())?;
+    expect("nothing is recorded", (scene.batches.len(), scene.grantor.proposals().count()), (recorded, 1))?;
+    let held = Answer::Refused(Refusal::NotFound(RefusalSubject::Lease));
+    expect("a missing lease is missing", scene.by(ANN, "", revoke("jobs/c")), held)?;
+    expect("alone it ends the lease", scene.alone("the disk is full", revoke("jobs/b")), Answer::Done)?;
+    expect("only that one", (scene.is_held("jobs/a"), scene.is_held("jobs/b")), (true, false))?;
+    scene.grantor.set_endings_only(false);
+    expect("with space again it is approved", scene.by(BOB, "", approve), Answer::Done)?;
+    expect("and executed", scene.is_held("jobs/a"), false)
 }
