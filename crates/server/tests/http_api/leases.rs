@@ -76,7 +76,7 @@ async fn draining_for(client: &mut ApiClient, name: &str) -> u64 {
 async fn a_drain_is_no_shorter_than_its_holder_may_hear_nothing() {
     let mut client = ApiClient::start().await;
     let charter = json!({ "handoff": { "mode": "gap", "drain_ms": 20_000 } });
-    client.ok("PUT /v1/charters/short", "", charter).await;
+    client.ok("PUT /v1/charters/short", "", json!({ "charter": charter, "comment": "agreed" })).await;
     // Name, ttl, requested drain, and what the drain is at most and above.
     for (name, ttl, requested, at_most, above) in [
         // The grant says 30 seconds, which is the default.
