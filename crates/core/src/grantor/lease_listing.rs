@@ -74,7 +74,7 @@ impl fmt::Display for LeaseSort {
 
 /// The place of a lease in a sorted listing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LeaseKey {
+pub struct LeaseSortKey {
     /// The value, if the sort key is a number.
     pub number: u64,
     /// The value, if the sort key is a name; empty otherwise.
@@ -145,7 +145,7 @@ impl Grantor {
         from: u32,
         budget: &mut QueryBudget,
         is_visible: impl Fn(&str) -> bool,
-    ) -> (Vec<LeaseKey>, Option<u32>) {
+    ) -> (Vec<LeaseSortKey>, Option<u32>) {
         let mut found = Vec::new();
         let next = self.scan_leases(filter, from, budget, is_visible, |slot, budget| {
             found.push(self.lease_key(slot, sort));
@@ -254,7 +254,7 @@ impl Grantor {
         ListedLease { lease: self.lease_view(slot), age_ms, silent_ms, idle_ms, stuck, waiters }
     }
 
-    fn lease_key(&self, slot: u32, sort: LeaseSort) -> LeaseKey {
+    fn lease_key(&self, slot: u32, sort: LeaseSort) -> LeaseSortKey {
         let lease = self.table.lease(slot);
         let (number, name) = match sort {
             LeaseSort::Name => (0, self.table.resources.name(lease.resource)),
@@ -266,6 +266,6 @@ impl Grantor {
             }
             LeaseSort::Waiters => (self.waiters_of(lease.resource) as u64, ""),
         };
-        LeaseKey { number, name: name.into(), lease: self.table.lease_id(slot) }
+        LeaseSortKey { number, name: name.into(), lease: self.table.lease_id(slot) }
     }
 }

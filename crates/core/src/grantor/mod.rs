@@ -34,7 +34,7 @@ mod waiters;
 
 pub use audit::AuditChange;
 pub use authorize::Denial;
-pub use lease_listing::{LeaseFilter, LeaseKey, LeaseSort, ListedLease};
+pub use lease_listing::{LeaseFilter, LeaseSort, LeaseSortKey, ListedLease};
 pub use proposals::{ActAlone, ProposalView};
 pub use query::{Query, QueryAnswer, QueryOutcome, QueuePage, hide_names};
 pub use query_budget::QueryBudget;

@@ -3,7 +3,7 @@
 //! A name that may not be seen answers like one that does not exist. In a scan it costs as much as a vacant slot, so that pages and
 //! cursors do not show it either.
 
-use super::lease_listing::{LeaseFilter, LeaseKey, LeaseSort, ListedLease};
+use super::lease_listing::{LeaseFilter, LeaseSort, LeaseSortKey, ListedLease};
 use super::query_budget::QueryBudget;
 use super::{Deadlock, EndedLease, Grantor, LeaseView, ProposalView, ResourceView, Status, Usage, WaiterView};
 use crate::access::{Action, Caller, ReadScope};
@@ -169,7 +169,7 @@ pub enum QueryAnswer<'a> {
     /// To [`Query::Leases`], with the slot to continue from, and to [`Query::LeasesWithIds`].
     ListedLeases(Vec<ListedLease>, Option<u32>),
     /// To [`Query::LeaseKeys`], with the slot to continue from.
-    LeaseKeys(Vec<LeaseKey>, Option<u32>),
+    LeaseKeys(Vec<LeaseSortKey>, Option<u32>),
     /// To [`Query::HeldBy`]; none if the holder has more leases than one query may inspect.
     Leases(Option<Vec<LeaseView>>),
     /// To [`Query::SessionLeases`], by id, and the last id of the page if there are more.

@@ -2,7 +2,7 @@
 
 use leasehold_core::access::Caller;
 use leasehold_core::grantor::{
-    Grantor, LeaseFilter, LeaseKey, LeaseSort, ListedLease, Query, QueryAnswer, QueryOutcome,
+    Grantor, LeaseFilter, LeaseSort, LeaseSortKey, ListedLease, Query, QueryAnswer, QueryOutcome,
 };
 use leasehold_core::ids::LeaseId;
 
@@ -41,7 +41,7 @@ pub fn compare(core: &Grantor, spec: &Spec) -> Result<(), String> {
         return Err(format!("listed with {filter:?}: the core has {listed:?}, the spec has {rows:?}"));
     }
     let sort = LeaseSort::ALL[(spec.now as usize / 3 + spec.counter as usize) % LeaseSort::ALL.len()];
-    let mut sorted: Vec<LeaseKey> = rows.iter().map(|row| key(spec, sort, row)).collect();
+    let mut sorted: Vec<LeaseSortKey> = rows.iter().map(|row| key(spec, sort, row)).collect();
     sorted.sort();
     let mut found = keys(core, filter, sort)?;
     found.sort();
@@ -81,7 +81,7 @@ fn pages(core: &Grantor, filter: &LeaseFilter) -> Result<Vec<ListedRow>, String>
     Ok(rows)
 }
 
-fn keys(core: &Grantor, filter: &LeaseFilter, sort: LeaseSort) -> Result<Vec<LeaseKey>, String> {
+fn keys(core: &Grantor, filter: &LeaseFilter, sort: LeaseSort) -> Result<Vec<LeaseSortKey>, String> {
     match answer(core, &Query::LeaseKeys { filter: filter.clone(), sort, from: 0 })? {
         QueryAnswer::LeaseKeys(keys, None) => Ok(keys),
         _ => Err("a few leases are within the budget".into()),
@@ -115,7 +115,7 @@ fn row(spec: &Spec, i: usize) -> ListedRow {
     (lease_id(i), spec.now - lease.granted, silent, idle, stuck, spec.queue(lease.resource).len())
 }
 
-fn key(spec: &Spec, sort: LeaseSort, row: &ListedRow) -> LeaseKey {
+fn key(spec: &Spec, sort: LeaseSort, row: &ListedRow) -> LeaseSortKey {
     let (lease, age, silent, idle, _, waiters) = *row;
     let known = &spec.leases[lease.slot as usize];
     let number = match sort {
@@ -125,5 +125,5 @@ fn key(spec: &Spec, sort: LeaseSort, row: &ListedRow) -> LeaseKey {
         LeaseSort::LastProgress => idle.unwrap_or(silent),
         LeaseSort::Waiters => waiters as u64,
     };
-    LeaseKey { number, name: if sort == LeaseSort::Name { known.resource } else { "" }.into(), lease }
+    LeaseSortKey { number, name: if sort == LeaseSort::Name { known.resource } else { "" }.into(), lease }
 }

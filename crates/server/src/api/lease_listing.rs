@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Instant;
 
-use leasehold_core::grantor::{LeaseFilter, LeaseKey, LeaseSort, ListedLease, Query, QueryAnswer};
+use leasehold_core::grantor::{LeaseFilter, LeaseSort, LeaseSortKey, ListedLease, Query, QueryAnswer};
 use leasehold_core::ids::LeaseId;
 use leasehold_core::limits::{HOLDER_BYTES, METADATA_BYTES, NAME_BYTES};
 use leasehold_core::refusal::Refusal;
@@ -139,9 +139,9 @@ impl Api {
 }
 
 /// The leases in order. Those with equal values are in the order of their ids in both directions.
-fn sort_keys(mut keys: Vec<LeaseKey>, descending: bool) -> Arc<[LeaseId]> {
+fn sort_keys(mut keys: Vec<LeaseSortKey>, descending: bool) -> Arc<[LeaseId]> {
     if descending {
-        let value = |key: &LeaseKey| (Reverse(key.number), key.lease);
+        let value = |key: &LeaseSortKey| (Reverse(key.number), key.lease);
         keys.sort_unstable_by(|one, other| other.name.cmp(&one.name).then_with(|| value(one).cmp(&value(other))));
     } else {
         keys.sort_unstable();
@@ -174,11 +174,11 @@ fn too_many_to_sort(found: usize) -> v1::Problem {
 mod tests {
     use super::*;
 
-    fn key(number: u64, name: &str, slot: u32) -> LeaseKey {
-        LeaseKey { number, name: name.into(), lease: LeaseId { slot, reuse: 0 } }
+    fn key(number: u64, name: &str, slot: u32) -> LeaseSortKey {
+        LeaseSortKey { number, name: name.into(), lease: LeaseId { slot, reuse: 0 } }
     }
 
-    fn slots(keys: Vec<LeaseKey>, descending: bool) -> Vec<u32> {
+    fn slots(keys: Vec<LeaseSortKey>, descending: bool) -> Vec<u32> {
         sort_keys(keys, descending).iter().map(|id| id.slot).collect()
     }
 
