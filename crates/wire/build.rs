@@ -3,12 +3,16 @@
 use std::error::Error;
 use std::path::Path;
 
+use protox::prost::Message;
+
 const ROOT: &str = "proto";
 const SERVICE: &str = "proto/leasehold/v1/leasehold.proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={ROOT}");
     let files = protox::compile([Path::new(SERVICE)], [Path::new(ROOT)])?;
+    let descriptions = Path::new(&std::env::var("OUT_DIR")?).join("leasehold.v1.bin");
+    std::fs::write(descriptions, files.encode_to_vec())?;
     tonic_prost_build::configure()
         .build_transport(false)
         .codec_path("crate::bounded_codec::BoundedCodec")

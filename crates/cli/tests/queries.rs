@@ -50,6 +50,51 @@ fn a_listing_stops_at_its_limit_and_continues_at_the_cursor() {
     assert_eq!(names.len(), 5, "{names:?}");
 }
 
+/// The resources of a listing of held leases, in its order.
+fn listed(server: &Server, args: &[&str]) -> Vec<String> {
+    let listing = server.json(&[&["ls"], args].concat());
+    let leases = listing["leases"].as_array().unwrap_or_else(|| panic!("{args:?}: {listing}"));
+    leases.iter().map(|one| one["lease"]["resource"].as_str().expect("a text").to_owned()).collect()
+}
+
+#[test]
+fn held_leases_are_listed_by_holder_age_and_state_and_sorted() {
+    let server = Server::start();
+    for (name, holder) in [("team/c", "w1"), ("team/a", "w2"), ("team/b", "w1"), ("other", "w1")] {
+        server.acquire(name, holder);
+    }
+    assert_eq!(listed(&server, &["team", "--holder", "w1", "--sort", "name"]), ["team/b", "team/c"]);
+    assert_eq!(listed(&server, &["--prefix", "team", "--sort", "name"]), ["team/a", "team/b", "team/c"]);
+    assert_eq!(listed(&server, &["--sort", "name", "--desc"]), ["team/c", "team/b", "team/a", "other"]);
+    assert_eq!(listed(&server, &["--older-than", "1h"]), [""; 0]);
+    assert_eq!(listed(&server, &["--younger-than", "1h", "--holder", "w2"]), ["team/a"]);
+    assert_eq!(listed(&server, &["--stuck"]), [""; 0], "all were renewed a moment ago");
+    server.run(&["handoff", "team/a", "--to", "w3", "--mode", "gap"]).ok();
+    assert_eq!(listed(&server, &["--state", "draining"]), ["team/a"]);
+    assert_eq!(listed(&server, &["--state", "active", "--sort", "name"]), ["other", "team/b", "team/c"]);
+    let shown = server.run(&["ls", "--sort", "name"]).ok().out;
+    let header: Vec<_> = shown.lines().next().expect("a header").split_whitespace().collect();
+    let columns = ["RESOURCE", "HOLDER", "NUMBER", "SLOT", "AGE", "REMAINING", "SILENT", "IDLE", "WAITERS", "STATE"];
+    assert_eq!(header, columns);
+    assert!(shown.contains("draining: handed_off") && !shown.contains("lh1-"), "{shown}");
+    let mut pages = (Vec::new(), String::new());
+    loop {
+        let result = server.run(&["ls", "--sort", "name", "--limit", "3", "--cursor", &pages.1, "--json"]).ok();
+        let page = result.json();
+        pages.0.extend(page["leases"].as_array().expect("an array").iter().map(|one| one["lease"]["resource"].clone()));
+        let Some(next) = page["next_cursor"].as_str() else { break };
+        assert!(result.err.contains(&format!("--cursor {next}")), "{result:?}");
+        pages.1 = next.to_owned();
+    }
+    assert_eq!(pages.0, ["other", "team/a", "team/b", "team/c"]);
+    server.run(&["ls", "--sort", "size"]).fails(2, "");
+    server.run(&["ls", "--desc"]).fails(2, "");
+    server.run(&["ls", "--cursor", "x"]).fails(2, "leasehold: INVALID_ARGUMENT");
+    server.run(&["ls", "--stuck", "--cursor", "x"]).fails(2, "leasehold: INVALID_ARGUMENT{cursor}: ");
+    let never = server.run(&["ls", "--older-than", "2m", "--younger-than", "1m"]);
+    never.fails(2, "leasehold: INVALID_ARGUMENT{younger_than}: ");
+}
+
 #[test]
 fn queries_show_token_numbers_and_never_tokens() {
     let server = Server::start();

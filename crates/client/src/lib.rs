@@ -87,6 +87,7 @@ mod guard;
 #[cfg(any(test, feature = "testing"))]
 mod in_memory;
 mod lease_handle;
+mod lease_pages;
 mod lock_builder;
 mod metrics_hook;
 mod opened_session;
@@ -121,6 +122,7 @@ pub use endpoints::{Address, Endpoints};
 pub use error::Error;
 pub use guard::{Guard, RunError};
 pub use lease_handle::{GuardState, HandoffOptions, LeaseHandle, LeaseStatus, LeaseUpdates};
+pub use lease_pages::{LeasePage, LeasePages};
 pub use lock_builder::{AcquireError, Lock};
 pub use metrics_hook::MetricsHook;
 pub use opened_session::OpenedSession;

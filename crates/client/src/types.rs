@@ -6,6 +6,9 @@
 /// How long work may continue, why a lease ended, and in which order a successor starts.
 pub use leasehold_core::holder::{Claim, ClockDrift, Deadline, Loss, MayWrite, MustRead, NextStep, TimingError};
 
+/// Order of a listing of held leases.
+pub use leasehold_core::grantor::LeaseSort;
+
 /// Ids of leases and sessions.
 pub use leasehold_core::ids::{LeaseId, ParseIdError, SessionId};
 

@@ -8,8 +8,9 @@ mod bench_grantor;
 use std::time::{Duration, Instant};
 
 use bench_grantor::{BenchGrantor, Lease, MILLION, TTL, TURN, granted, names};
+use leasehold_core::access::Caller;
 use leasehold_core::command::{Command, LeaseRef, OpenSession, SessionEvent};
-use leasehold_core::grantor::QueryBudget;
+use leasehold_core::grantor::{Grantor, LeaseFilter, LeaseSort, Query, QueryAnswer, QueryBudget, QueryOutcome};
 use leasehold_core::ids::SessionId;
 use leasehold_core::lease::Access;
 use leasehold_core::limits;
@@ -64,6 +65,7 @@ fn a_million_leases() {
     let before = resident_bytes();
     let (mut bench, _) = BenchGrantor::holding(MILLION);
     println!("{:<52} {:>9.1} bytes", "resident memory of one lease among a million", (resident_bytes() - before) / 1e6);
+    listings_of_a_million_leases(&bench.grantor);
     bench.advance_to_deadline(TTL);
     let mut steps = Steps::default();
     while bench.grantor.active_count() > 0 {
@@ -71,6 +73,50 @@ fn a_million_leases() {
         bench.take();
     }
     steps.print("a million leases expire at once");
+}
+
+/// Listings of held leases. Each step runs between two turns; a bound is 5 ms.
+fn listings_of_a_million_leases(grantor: &Grantor) {
+    let filters = [
+        ("a prefix", LeaseFilter { prefix: "elsewhere".into(), ..LeaseFilter::default() }),
+        ("a holder", LeaseFilter { holder: Some("no one".into()), ..LeaseFilter::default() }),
+        ("stuck", LeaseFilter { stuck: Some(true), ..LeaseFilter::default() }),
+    ];
+    for (case, filter) in filters {
+        let (mut steps, mut next) = (Steps::default(), Some(0));
+        while let Some(from) = next {
+            let query = Query::Leases { filter: filter.clone(), from, limit: PAGE };
+            let answer = steps.time(|| grantor.query(&Caller::LOCAL, &query));
+            let QueryOutcome::Answered(QueryAnswer::ListedLeases(found, more)) = answer else { panic!("a page") };
+            assert!(found.is_empty());
+            next = more;
+        }
+        steps.print(&format!("a million leases are filtered by {case}: none matches"));
+    }
+    let (mut steps, mut next) = (Steps::default(), Some(0));
+    for _ in 0..100 {
+        let Some(from) = next else { break };
+        let query = Query::Leases { filter: LeaseFilter::default(), from, limit: PAGE };
+        let answer = steps.time(|| grantor.query(&Caller::LOCAL, &query));
+        let QueryOutcome::Answered(QueryAnswer::ListedLeases(_, more)) = answer else { panic!("a page") };
+        next = more;
+    }
+    steps.print("pages of 1,000 leases of a million");
+    for sort in LeaseSort::ALL {
+        let (mut steps, mut next, mut keys) = (Steps::default(), Some(0), Vec::new());
+        while let Some(from) = next {
+            let query = Query::LeaseKeys { filter: LeaseFilter::default(), sort, from };
+            let answer = steps.time(|| grantor.query(&Caller::LOCAL, &query));
+            let QueryOutcome::Answered(QueryAnswer::LeaseKeys(found, more)) = answer else { panic!("keys") };
+            keys.extend(found);
+            next = more;
+        }
+        assert_eq!(keys.len(), MILLION as usize);
+        steps.print(&format!("a million leases are collected by {sort}"));
+        let mut steps = Steps::default();
+        steps.time(|| keys.sort_unstable());
+        steps.print("and sorted, outside of the turns");
+    }
 }
 
 /// A session with the maximum number of leases is closed; ten sessions expire at once.

@@ -99,6 +99,8 @@ pub const HOLDER_SEARCH: usize = 1 << 12;
 pub const QUERY_STEPS: usize = 1 << 18;
 /// Steps that the scan of a resource slot counts as.
 pub const SLOT_STEPS: usize = 1 << 2;
+/// Steps that a name in the key of a sorted listing counts as, besides its slot.
+pub const NAME_KEY_STEPS: usize = 1 << 4;
 /// Steps that the view of a lease counts as.
 pub const VIEW_STEPS: usize = 1 << 5;
 /// Members of a deadlock that are reported by name; the length is always reported.

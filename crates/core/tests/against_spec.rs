@@ -24,7 +24,7 @@ fn runner() -> TestRunner {
 }
 
 /// Situations that all runs together must reach at least once.
-const SOMETIMES: [&str; 62] = [
+const SOMETIMES: [&str; 64] = [
     "CANCELLED",
     "DEADLOCK",
     "TIMEOUT",
@@ -37,6 +37,7 @@ const SOMETIMES: [&str; 62] = [
     "a deadlock revoked",
     "a first renewal of a tenure",
     "a grant after a wait",
+    "a key found its session",
     "a lost token below the counter",
     "a reentrant grant",
     "a resource reserved for an operator",
@@ -48,6 +49,7 @@ const SOMETIMES: [&str; 62] = [
     "a canceled preemption",
     "a quarantine waived",
     "a retry",
+    "a retry under a key",
     "a resized reservation",
     "a restore",
     "a rollback",

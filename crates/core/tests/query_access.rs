@@ -3,8 +3,10 @@
 use leasehold_core::access::{AccessGrant, Action, Caller, Rights, Role};
 use leasehold_core::command::{Acquire, Command, Input, Request};
 use leasehold_core::grantor::{
-    Grantor, Output, Query, QueryAnswer, QueryOutcome, RecoveredGrantor, TenureOptions, hide_names,
+    Grantor, LeaseFilter, LeaseSort, Output, Query, QueryAnswer, QueryOutcome, RecoveredGrantor, TenureOptions,
+    hide_names,
 };
+use leasehold_core::ids::LeaseId;
 use leasehold_core::lease::Validity;
 use leasehold_core::limits;
 use leasehold_core::refusal::{Cycle, CycleMember, Refusal};
@@ -82,6 +84,70 @@ fn a_listing_among_many_hidden_names_keeps_the_step_budget_and_finds_every_visib
     let (_, pages) = list(&grantor, &rights(&[(Role::Observer, "nothing")]), 1_000);
     // Names that may not be seen cost as much as vacant slots: the pages are as long as the budget allows.
     assert_eq!(pages, slots.div_ceil(limits::QUERY_STEPS / limits::SLOT_STEPS));
+}
+
+/// The slot that the first page of a listing of leases continues at, and its leases.
+fn lease_page(grantor: &Grantor, rights: &Rights, filter: LeaseFilter, from: u32) -> (Vec<String>, Option<u32>) {
+    let caller = Caller { principal: "dns:a", rights };
+    match grantor.query(&caller, &Query::Leases { filter, from, limit: 1_000 }) {
+        QueryOutcome::Answered(QueryAnswer::ListedLeases(found, next)) => {
+            (found.into_iter().map(|listed| listed.lease.resource).collect(), next)
+        }
+        _ => panic!("a list is allowed"),
+    }
+}
+
+/// Slots of leases that one query visits if it returns nothing.
+const SLOTS: usize = limits::QUERY_STEPS / limits::SLOT_STEPS;
+
+#[test]
+fn a_listing_of_leases_among_many_hidden_ones_keeps_the_step_budget_and_does_not_show_them() {
+    let name = |at: usize| match at % 30_000 {
+        7 => format!("team/a/{at}"),
+        8 => format!("team/ab/{at}"),
+        _ => format!("hidden/{at}"),
+    };
+    let grantor = grantor_with((0..2 * SLOTS).map(name));
+    let (team, nothing) = (rights(&[(Role::Holder, "team/a")]), rights(&[(Role::Observer, "nothing")]));
+    let (mut found, mut from, mut pages) = (Vec::new(), Some(0), 0);
+    while let Some(at) = from {
+        let (names, next) = lease_page(&grantor, &team, LeaseFilter::default(), at);
+        found.extend(names);
+        (from, pages) = (next, pages + 1);
+    }
+    let expected: Vec<_> = (0..2 * SLOTS).filter(|at| at % 30_000 == 7).map(|at| format!("team/a/{at}")).collect();
+    assert_eq!((found, pages), (expected, 3), "the views of some leases are within the budget of each page");
+    // A caller that sees nothing gets pages of the same length for every filter, also for holders and names that do not exist.
+    let all = LeaseFilter::default;
+    for filter in [
+        all(),
+        LeaseFilter { prefix: "hidden".into(), ..all() },
+        LeaseFilter { holder: Some("same holder".into()), ..all() },
+        LeaseFilter { holder: Some("no holder".into()), ..all() },
+        LeaseFilter { stuck: Some(false), ..all() },
+        LeaseFilter { draining: Some(true), ..all() },
+        LeaseFilter { min_age_ms: Some(1), ..all() },
+    ] {
+        let page = lease_page(&grantor, &nothing, filter.clone(), 0);
+        assert_eq!(page, (Vec::new(), Some(SLOTS as u32)), "{filter:?}");
+        let last = lease_page(&grantor, &nothing, filter.clone(), SLOTS as u32);
+        assert_eq!(last, (Vec::new(), None), "{filter:?}");
+    }
+    let caller = Caller { principal: "dns:a", rights: &team };
+    for (sort, visited) in [(LeaseSort::Age, SLOTS), (LeaseSort::Name, SLOTS - 3 * limits::NAME_KEY_STEPS / 4)] {
+        let query = Query::LeaseKeys { filter: all(), sort, from: 0 };
+        let QueryOutcome::Answered(QueryAnswer::LeaseKeys(keys, next)) = grantor.query(&caller, &query) else {
+            panic!("a list is allowed")
+        };
+        assert_eq!((keys.len(), next), (3, Some(visited as u32)), "{sort}");
+    }
+    let hidden = LeaseId { slot: 9, reuse: 0 };
+    let leases = vec![LeaseId { slot: 7, reuse: 0 }, hidden, LeaseId { slot: 7, reuse: 1 }];
+    let query = Query::LeasesWithIds { filter: all(), leases };
+    let QueryOutcome::Answered(QueryAnswer::ListedLeases(found, None)) = grantor.query(&caller, &query) else {
+        panic!("a list is allowed")
+    };
+    assert_eq!(found.into_iter().map(|one| one.lease.resource).collect::<Vec<_>>(), ["team/a/7"]);
 }
 
 #[test]

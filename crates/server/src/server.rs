@@ -251,6 +251,7 @@ pub(crate) async fn lead<J: Journal + 'static>(
         sealer,
         keys,
         queue_waits: Arc::default(),
+        sorted_listings: Arc::default(),
         standby: None,
     };
     let stopped = spawn_driver(Driver::new(grantor, journal, &api));

@@ -65,9 +65,9 @@ fn session_batch(bytes: &[u8]) -> bool {
 fn decoders() -> Vec<Decoder> {
     let mut all: Vec<Decoder> = messages! {
         ClientBatch Request OpenSession RenewSession CloseSession Acquire AcquireAll Renew LeaseRef Revoke Handoff Free
-        SetCapacity SetMaxTtl WaiveQuarantine ShowRequest ListRequest HeldByRequest WaitersRequest DeadlocksRequest HistoryRequest
+        SetCapacity SetMaxTtl WaiveQuarantine ShowRequest ListRequest ListLeasesRequest HeldByRequest WaitersRequest DeadlocksRequest HistoryRequest
         UsageRequest StatusRequest WatchRequest ChartersRequest SetCharter RemoveCharter Charter ServerBatch Welcome
-        SessionState Done Grant Grants CurrentLease ResourceView ResourceList LeaseList WaiterList DeadlockList EndedLeaseList
+        SessionState Done Grant Grants CurrentLease ResourceView ResourceList ListedLeases LeaseList WaiterList DeadlockList EndedLeaseList
         UsageList Status Event Charters StepDown ClusterRequest ClusterView
     };
     let bodies: Vec<Decoder> = bodies! {

@@ -30,7 +30,7 @@ macro_rules! message_limits {
 
 message_limits! { MAX_REQUEST_BYTES, MAX_REQUEST_FIELDS:
     ClientBatch Request OpenSession RenewSession CloseSession Acquire AcquireAll Renew LeaseRef Revoke Handoff Free
-    SetCapacity SetMaxTtl WaiveQuarantine ShowRequest ListRequest HeldByRequest WaitersRequest DeadlocksRequest HistoryRequest
+    SetCapacity SetMaxTtl WaiveQuarantine ShowRequest ListRequest ListLeasesRequest HeldByRequest WaitersRequest DeadlocksRequest HistoryRequest
     UsageRequest StatusRequest WatchRequest ChartersRequest SetCharter RemoveCharter Charter BackupRequest AuditRequest
     ExportAuditRequest VerifyAuditRequest ResizeHold Veto StateRequest QueueRequest FenceReports CoverageRequest
     Reconcile Cancel SessionLeasesRequest RenewLeasesRequest Progress Put Pin Collect DeliveryCommand CacheCommand ObserveToken
@@ -40,7 +40,7 @@ message_limits! { MAX_REQUEST_BYTES, MAX_REQUEST_FIELDS:
 
 message_limits! { MAX_RESPONSE_BYTES, MAX_RESPONSE_FIELDS:
     SessionLeaseList RenewBatchResult PutResult CollectResult DeliveryAnswer CacheAnswer
-    ServerBatch Welcome SessionState Done Grant Grants CurrentLease ResourceView ResourceList LeaseList WaiterList
+    ServerBatch Welcome SessionState Done Grant Grants CurrentLease ResourceView ResourceList ListedLeases LeaseList WaiterList
     DeadlockList EndedLeaseList UsageList Status Event Charters BackupChunk AuditPage AuditExportChunk AuditVerification
     StateList QueueView Coverage ClusterView AuditHeads Denials SealKeySet ProposalList
 }

@@ -1,6 +1,7 @@
 //! Conversion of enums and other small values. An unknown number is refused with the name of its field.
 
 use leasehold_core::charter::{AfterRevocation, HandoffMode, OnDeadlock, Payload, TokenOnRenewal, Uncommitted};
+use leasehold_core::grantor::LeaseSort;
 use leasehold_core::lease::{Access, EndReason, LeaseState, Validity};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::{Number, TokenError, TokenScope};
@@ -111,6 +112,7 @@ pairs! {
     Validity { Session, Quorum, Issuer }
     HandoffMode { Gap, Overlap }
     Payload { Exclusion, Coordination, WorkItem, Shard, Liveness, Capacity, ReadValidity, Permission }
+    LeaseSort { Name, Age, Remaining, LastProgress, Waiters }
     Uncommitted { Reaped, Replayed, Lost }
 }
 

@@ -58,8 +58,8 @@ pub use session::{
 };
 pub use state::{StateBody, StateEntryBody};
 pub use view::{
-    CycleMemberBody, DeadlockBody, EndedLeaseBody, LeaseBody, ResourceBody, ResourcesBody, StatusBody, UsageBody,
-    UsageRowBody, WaiterBody,
+    CycleMemberBody, DeadlockBody, EndedLeaseBody, LeaseBody, ListedLeaseBody, ListedLeasesBody, ResourceBody,
+    ResourcesBody, StatusBody, UsageBody, UsageRowBody, WaiterBody,
 };
 
 use std::fmt::Write;

@@ -46,6 +46,9 @@ pub mod v1 {
     tonic::include_proto!("leasehold.v1");
 }
 
+/// The encoded `FileDescriptorSet` of `proto/leasehold/v1` with its comments, for server reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/leasehold.v1.bin"));
+
 mod answer;
 pub mod bounded_codec;
 mod caller;
@@ -80,8 +83,8 @@ pub use payload::{delivery_resource, delivery_token};
 pub use payload_view::{queue_page, queue_view, state_entries, state_list};
 pub use problem::{METADATA_CODE, problem, problem_from_status, problem_to_status};
 pub use view::{
-    deadlock_view, ended_lease, lease_view, proposal_view, resource_view, session_view, status_view, usage, usage_list,
-    waiter_view,
+    deadlock_view, ended_lease, lease_view, listed_lease, proposal_view, resource_view, session_view, status_view,
+    usage, usage_list, waiter_view,
 };
 
 /// Maximum size of a request message, in bytes.

@@ -1,11 +1,14 @@
 //! Encoding of views: leases, resources, waiters, sessions, deadlocks, usage and status.
 
 use leasehold_core::grantor::{
-    Deadlock, EndedLease, LeaseView, ProposalView, ResourceView, SessionView, Status, Usage, WaiterView,
+    Deadlock, EndedLease, LeaseFilter, LeaseSort, LeaseView, ListedLease, ProposalView, ResourceView, SessionView,
+    Status, Usage, WaiterView,
 };
 use leasehold_core::lease::EndReason;
+use leasehold_core::name::{HolderName, Prefix};
+use leasehold_core::refusal::Refusal;
 
-use crate::enums::{encode_access, encode_optional, encode_scope};
+use crate::enums::{decode_enum, encode_access, encode_optional, encode_scope, optional_enum};
 use crate::problem::encode_cycle;
 use crate::{MAX_LEASES_PER_VIEW, encode_charter, lease_bits, session_bits, v1};
 
@@ -34,6 +37,50 @@ pub fn lease_view(from: &LeaseView) -> v1::LeaseView {
         predecessor: from.predecessor,
         progress: from.progress,
         metadata: from.metadata.clone(),
+    }
+}
+
+/// Encodes a held lease of a listing.
+pub fn listed_lease(from: &ListedLease) -> v1::ListedLease {
+    v1::ListedLease {
+        lease: Some(lease_view(&from.lease)),
+        age_ms: from.age_ms,
+        silent_ms: from.silent_ms,
+        idle_ms: from.idle_ms,
+        stuck: from.stuck,
+        waiters: from.waiters as u64,
+    }
+}
+
+impl v1::ListLeasesRequest {
+    /// Decodes the filter and the sort key of a listing.
+    pub fn to_filter(&self) -> Result<(LeaseFilter, Option<LeaseSort>), Refusal> {
+        let invalid = |field, reason| Err(Refusal::Invalid { field, reason });
+        Prefix::parse(&self.prefix)?;
+        self.holder.as_deref().map(HolderName::parse).transpose()?;
+        if let (Some(min), Some(max)) = (self.older_than_ms, self.younger_than_ms)
+            && min >= max
+        {
+            return invalid("younger_than", "must be longer than older_than, or no lease can match");
+        }
+        let draining = match decode_enum::<v1::ListedState>(self.state, "state")? {
+            v1::ListedState::Unspecified => None,
+            v1::ListedState::Active => Some(false),
+            v1::ListedState::Draining => Some(true),
+        };
+        let sort = optional_enum::<v1::LeaseSort, _>(self.sort, "sort")?;
+        if self.descending && sort.is_none() {
+            return invalid("order", "only with sort; name what to sort by");
+        }
+        let filter = LeaseFilter {
+            prefix: self.prefix.clone(),
+            holder: self.holder.clone(),
+            min_age_ms: self.older_than_ms,
+            max_age_ms: self.younger_than_ms,
+            stuck: self.stuck,
+            draining,
+        };
+        Ok((filter, sort))
     }
 }
 

@@ -1,50 +1,198 @@
-//! `leasehold ls`: lists resources and their holders.
+//! `leasehold ls`: lists resources and their holders, or held leases, filtered and sorted.
+
+use std::time::Duration;
 
 use futures::TryStreamExt;
-use leasehold::json::{ResourceBody, ResourcesBody};
+use leasehold::duration::HumanDuration;
+use leasehold::json::{ListedLeaseBody, ListedLeasesBody, ResourceBody, ResourcesBody};
+use leasehold::types::LeaseSort;
+use leasehold::{Client, Error};
 
 use super::lease_text::{slot_or_access, used_units};
 use crate::global_args::{GlobalArgs, StandbyArgs};
-use crate::output::CommandResult;
+use crate::output::{CommandResult, error_with_code};
 use crate::table::{TextTable, format_duration, or_dash};
 
-/// List resources and their holders
+/// List resources and their holders, or held leases by holder, age or state
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  leasehold ls team/a")]
+#[command(after_help = "\
+Examples:
+  leasehold ls team/a
+  leasehold ls --stuck
+  leasehold ls --older-than 1h --sort age --desc --limit 20")]
 pub struct Args {
     /// List only resources under this prefix; a prefix consists of whole segments
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
-    /// List at most N resources
+    /// The same as PREFIX
+    #[arg(long = "prefix", value_name = "PREFIX", conflicts_with = "prefix")]
+    prefix_option: Option<String>,
+    #[command(flatten)]
+    leases: LeaseArgs,
+    /// List at most N entries
     #[arg(long, value_name = "N")]
     limit: Option<u32>,
-    /// Continue where an earlier listing stopped
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    cursor: u32,
+    /// Continue where an earlier listing stopped, with the same other options
+    #[arg(long, value_name = "CURSOR", default_value = "", hide_default_value = true)]
+    cursor: String,
     #[command(flatten)]
     standby: StandbyArgs,
 }
 
+/// Options that list one line for each held lease.
+#[derive(clap::Args)]
+struct LeaseArgs {
+    /// List the leases of holders with this name
+    #[arg(long)]
+    holder: Option<String>,
+    /// List leases that were granted at least this long ago
+    #[arg(long, value_name = "DURATION")]
+    older_than: Option<HumanDuration>,
+    /// List leases that were granted less than this long ago
+    #[arg(long, value_name = "DURATION")]
+    younger_than: Option<HumanDuration>,
+    /// List leases that nothing renewed for half their ttl, or without progress for half the time in which it is required
+    #[arg(long)]
+    stuck: bool,
+    /// List leases in this state: `active`, or `draining`
+    #[arg(long, value_parser = ["active", "draining"])]
+    state: Option<String>,
+    /// Sort held leases by this value, smallest first. `age` is the time since the grant, `last_progress` the time since the last
+    /// progress, or since the last renewal if the lease requires none
+    #[arg(long, value_name = "KEY", value_parser = LeaseSort::ALL.map(LeaseSort::word))]
+    sort: Option<String>,
+    /// Sort the largest first
+    #[arg(long, requires = "sort")]
+    desc: bool,
+}
+
+impl LeaseArgs {
+    /// Whether leases are listed, not resources.
+    fn is_set(&self) -> bool {
+        let Self { holder, older_than, younger_than, stuck, state, sort, desc: _ } = self;
+        let filters = holder.is_some() || older_than.is_some() || younger_than.is_some() || state.is_some();
+        filters || *stuck || sort.is_some()
+    }
+}
+
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
-    let (listing, as_of) = global.query(&args.standby, async |client| {
-        let mut listing = ResourcesBody { resources: Vec::new(), next_cursor: Some(args.cursor), position: 0 };
-        // The cursor must be exact, so no page is larger than the remaining limit.
-        while let Some(cursor) = listing.next_cursor {
-            let remaining = args.limit.map_or(u32::MAX, |limit| limit.saturating_sub(listing.resources.len() as u32));
-            if remaining == 0 {
-                break;
-            }
-            let mut pages = client.list(&args.prefix).start_at(cursor).page_size(remaining);
-            let Some(page) = pages.try_next().await? else { break };
-            listing.resources.extend(page.resources);
-            (listing.next_cursor, listing.position) = (page.next_cursor, page.position);
-        }
-        Ok(listing)
-    })?;
-    let more = listing.next_cursor.map(|next| format!("more resources follow; continue with --cursor {next}"));
-    let notes: Vec<_> = as_of.into_iter().chain(more).collect();
-    let note = (!notes.is_empty()).then(|| notes.join("; "));
+    let prefix = args.prefix_option.as_deref().unwrap_or(&args.prefix);
+    if args.leases.is_set() {
+        let (listing, as_of) = global.query(&args.standby, async |client| leases(args, prefix, &client).await)?;
+        let note = note(as_of, "leases", listing.next_cursor.as_deref());
+        return Ok(global.output(&listing, || lease_table(&listing.leases)).with_note(note));
+    }
+    let start = match args.cursor.as_str() {
+        "" => 0,
+        text => text.parse().map_err(|_| {
+            let message = "cursor: not a cursor of a listing of resources; repeat the options of the first page";
+            error_with_code("INVALID_ARGUMENT", &message)
+        })?,
+    };
+    let (listing, as_of) = global.query(&args.standby, async |client| resources(args, prefix, start, &client).await)?;
+    let next = listing.next_cursor.map(|next| next.to_string());
+    let note = note(as_of, "resources", next.as_deref());
     Ok(global.output(&listing, || resource_table(&listing.resources)).with_note(note))
+}
+
+/// What a listing states besides its entries.
+fn note(as_of: Option<String>, entries: &str, next: Option<&str>) -> Option<String> {
+    let more = next.map(|next| format!("more {entries} follow; continue with --cursor {next}"));
+    let notes: Vec<_> = as_of.into_iter().chain(more).collect();
+    (!notes.is_empty()).then(|| notes.join("; "))
+}
+
+/// The entries that are missing. The cursor must be exact, so no page is larger.
+fn missing(limit: Option<u32>, found: usize) -> u32 {
+    limit.map_or(u32::MAX, |limit| limit.saturating_sub(found as u32))
+}
+
+async fn resources(args: &Args, prefix: &str, start: u32, client: &Client) -> Result<ResourcesBody, Error> {
+    let mut listing = ResourcesBody { resources: Vec::new(), next_cursor: Some(start), position: 0 };
+    while let Some(cursor) = listing.next_cursor {
+        let remaining = missing(args.limit, listing.resources.len());
+        if remaining == 0 {
+            break;
+        }
+        let mut pages = client.list(prefix).start_at(cursor).page_size(remaining);
+        let Some(page) = pages.try_next().await? else { break };
+        listing.resources.extend(page.resources);
+        (listing.next_cursor, listing.position) = (page.next_cursor, page.position);
+    }
+    Ok(listing)
+}
+
+async fn leases(args: &Args, prefix: &str, client: &Client) -> Result<ListedLeasesBody, Error> {
+    let LeaseArgs { holder, older_than, younger_than, stuck, state, sort, desc } = &args.leases;
+    let mut listing = ListedLeasesBody { leases: Vec::new(), next_cursor: Some(args.cursor.clone()), position: 0 };
+    while let Some(cursor) = &listing.next_cursor {
+        let remaining = missing(args.limit, listing.leases.len());
+        if remaining == 0 {
+            break;
+        }
+        let mut pages = client.list_leases(prefix).start_at(cursor).page_size(remaining);
+        if let Some(holder) = holder {
+            pages = pages.of_holder(holder);
+        }
+        if let Some(age) = older_than {
+            pages = pages.older_than(Duration::from_millis(age.millis()));
+        }
+        if let Some(age) = younger_than {
+            pages = pages.younger_than(Duration::from_millis(age.millis()));
+        }
+        if *stuck {
+            pages = pages.stuck(true);
+        }
+        if let Some(state) = state {
+            pages = pages.draining(state == "draining");
+        }
+        if let Some(sort) = sort.as_deref().and_then(LeaseSort::from_word) {
+            pages = pages.sort_by(sort, *desc);
+        }
+        let Some(page) = pages.try_next().await? else { break };
+        listing.leases.extend(page.leases);
+        (listing.next_cursor, listing.position) = (page.next_cursor, page.position);
+    }
+    Ok(listing)
+}
+
+fn lease_table(leases: &[ListedLeaseBody]) -> String {
+    let mut table = TextTable::new([
+        "RESOURCE",
+        "HOLDER",
+        "NUMBER",
+        "SLOT",
+        "AGE",
+        "REMAINING",
+        "SILENT",
+        "IDLE",
+        "WAITERS",
+        "STATE",
+    ]);
+    for listed in leases {
+        let lease = &listed.lease;
+        table.row([
+            lease.resource.clone(),
+            lease.holder.clone(),
+            lease.token_number.clone(),
+            slot_or_access(lease),
+            format_duration(listed.age_ms),
+            format_duration(lease.remaining_ms),
+            format_duration(listed.silent_ms),
+            or_dash(listed.idle_ms.map(format_duration)),
+            listed.waiters.to_string(),
+            state_text(listed),
+        ]);
+    }
+    table.text()
+}
+
+/// Whether a lease is stuck, and why it is being drained.
+fn state_text(listed: &ListedLeaseBody) -> String {
+    let draining = listed.lease.draining.as_ref().map(|reason| format!("draining: {reason}"));
+    let stuck = listed.stuck.then(|| "stuck".to_owned());
+    let states: Vec<_> = stuck.into_iter().chain(draining).collect();
+    if states.is_empty() { "active".to_owned() } else { states.join(", ") }
 }
 
 fn resource_table(resources: &[ResourceBody]) -> String {

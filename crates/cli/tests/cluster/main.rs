@@ -29,7 +29,9 @@ mod workload;
 mod writer;
 
 mod bench;
+mod client_keys;
 mod commands;
+mod health;
 
 use std::time::{Duration, Instant};
 

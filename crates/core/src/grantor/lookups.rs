@@ -289,7 +289,7 @@ impl Grantor {
         &self.table.cache
     }
 
-    fn lease_view(&self, slot: u32) -> LeaseView {
+    pub(super) fn lease_view(&self, slot: u32) -> LeaseView {
         let table: &table::GrantorTable = &self.table;
         let lease = table.lease(slot);
         let actor = &table.actors[lease.actor];
@@ -387,6 +387,6 @@ fn first_by_key<T, K: Ord>(mut items: Vec<T>, limit: usize, key: impl Fn(&T) -> 
 }
 
 /// Whether a prefix of whole segments covers a name.
-fn covers(prefix: &str, name: &str) -> bool {
+pub(super) fn covers(prefix: &str, name: &str) -> bool {
     prefix.is_empty() || name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

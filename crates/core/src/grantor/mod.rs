@@ -13,6 +13,7 @@ mod grant;
 mod handoff;
 mod idempotency;
 mod lag_gauges;
+mod lease_listing;
 mod lease_ops;
 mod lookups;
 mod max_ttl;
@@ -34,6 +35,7 @@ mod waiters;
 
 pub use audit::AuditChange;
 pub use authorize::Denial;
+pub use lease_listing::{LeaseFilter, LeaseSort, LeaseSortKey, ListedLease};
 pub use proposals::{ActAlone, ProposalView};
 pub use query::{Query, QueryAnswer, QueryOutcome, QueuePage, hide_names};
 pub use query_budget::QueryBudget;

@@ -3,6 +3,7 @@
 //! A name that may not be seen answers like one that does not exist. In a scan it costs as much as a vacant slot, so that pages and
 //! cursors do not show it either.
 
+use super::lease_listing::{LeaseFilter, LeaseSort, LeaseSortKey, ListedLease};
 use super::query_budget::QueryBudget;
 use super::{Deadlock, EndedLease, Grantor, LeaseView, ProposalView, ResourceView, Status, Usage, WaiterView};
 use crate::access::{Action, Caller, ReadScope};
@@ -37,6 +38,31 @@ pub enum Query {
         limit: usize,
         /// Most leases in the view of a resource.
         leases: usize,
+    },
+    /// Held leases that match a filter, in slot order.
+    Leases {
+        /// The filter.
+        filter: LeaseFilter,
+        /// The slot to continue from.
+        from: u32,
+        /// Most leases of the page.
+        limit: usize,
+    },
+    /// Keys of held leases that match a filter, for a sorted listing.
+    LeaseKeys {
+        /// The filter.
+        filter: LeaseFilter,
+        /// What the listing is sorted by.
+        sort: LeaseSort,
+        /// The slot to continue from.
+        from: u32,
+    },
+    /// A page of a sorted listing: those of these leases that are still held and match a filter.
+    LeasesWithIds {
+        /// The filter.
+        filter: LeaseFilter,
+        /// The leases; so few that their views are within the budget.
+        leases: Vec<LeaseId>,
     },
     /// Leases of the holders with a name.
     HeldBy {
@@ -140,6 +166,10 @@ pub enum QueryAnswer<'a> {
     Resource(Option<ResourceView>),
     /// To [`Query::List`], with the slot to continue from.
     Resources(Vec<ResourceView>, Option<u32>),
+    /// To [`Query::Leases`], with the slot to continue from, and to [`Query::LeasesWithIds`].
+    ListedLeases(Vec<ListedLease>, Option<u32>),
+    /// To [`Query::LeaseKeys`], with the slot to continue from.
+    LeaseKeys(Vec<LeaseSortKey>, Option<u32>),
     /// To [`Query::HeldBy`]; none if the holder has more leases than one query may inspect.
     Leases(Option<Vec<LeaseView>>),
     /// To [`Query::SessionLeases`], by id, and the last id of the page if there are more.
@@ -198,7 +228,9 @@ impl Query {
     pub const fn action(&self) -> Action {
         match self {
             Self::Show { .. } => Action::Show,
-            Self::List { .. } => Action::List,
+            Self::List { .. } | Self::Leases { .. } | Self::LeaseKeys { .. } | Self::LeasesWithIds { .. } => {
+                Action::List
+            }
             Self::HeldBy { .. } => Action::HeldBy,
             Self::SessionLeases { .. } => Action::ListSession,
             Self::Waiters { .. } => Action::Waiters,
@@ -226,6 +258,9 @@ impl Query {
             | Self::CharterOf { resource } => Some(resource),
             Self::Queue { queue, .. } => Some(queue),
             Self::List { .. }
+            | Self::Leases { .. }
+            | Self::LeaseKeys { .. }
+            | Self::LeasesWithIds { .. }
             | Self::HeldBy { .. }
             | Self::SessionLeases { .. }
             | Self::Deadlocks { .. }
@@ -249,6 +284,9 @@ impl Query {
             Self::Coverage { .. } => QueryAnswer::Coverage(Vec::new()),
             Self::CharterOf { .. } => QueryAnswer::Charters(Vec::new()),
             Self::List { .. }
+            | Self::Leases { .. }
+            | Self::LeaseKeys { .. }
+            | Self::LeasesWithIds { .. }
             | Self::HeldBy { .. }
             | Self::SessionLeases { .. }
             | Self::Deadlocks { .. }
@@ -310,6 +348,17 @@ impl Grantor {
             Query::List { prefix, from, limit, leases } => {
                 let (found, next) = self.list_where(prefix, *from, *limit, *leases, budget, |name| scope.covers(name));
                 QueryAnswer::Resources(found, next)
+            }
+            Query::Leases { filter, from, limit } => {
+                let (found, next) = self.lease_page(filter, *from, *limit, budget, |name| scope.covers(name));
+                QueryAnswer::ListedLeases(found, next)
+            }
+            Query::LeaseKeys { filter, sort, from } => {
+                let (found, next) = self.lease_keys(filter, *sort, *from, budget, |name| scope.covers(name));
+                QueryAnswer::LeaseKeys(found, next)
+            }
+            Query::LeasesWithIds { filter, leases } => {
+                QueryAnswer::ListedLeases(self.leases_with_ids(filter, leases, |name| scope.covers(name)), None)
             }
             Query::HeldBy { holder, after, limit } => {
                 QueryAnswer::Leases(self.held_where(holder, *after, *limit, budget, |name| scope.covers(name)))

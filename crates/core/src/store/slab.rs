@@ -112,6 +112,11 @@ impl<T> Slab<T> {
         if self.is_live(slot) { self.entries.get_mut(slot) } else { None }
     }
 
+    /// The number of slots, live or not.
+    pub fn slot_count(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
     /// The number of live slots.
     pub const fn count(&self) -> usize {
         self.count

@@ -100,6 +100,7 @@ pub fn views(core: &Grantor, spec: &Spec) -> Result<(), String> {
         let waits = spec.waits.iter().filter(|wait| wait.actor.session == Some(slot as u32)).count() as u32;
         same("session", &(view.remaining_ms, view.leases, view.waits), &(remaining, own_leases, waits))?;
     }
+    super::listings::compare(core, spec)?;
     RESOURCES
         .iter()
         .try_for_each(|resource| resource_view(core, spec, resource).map_err(|e| format!("{resource}: {e}")))

@@ -15,6 +15,7 @@ mod faults;
 mod grantor_time;
 mod holdings;
 mod lease_ops;
+mod listings;
 mod model;
 mod operator;
 mod queue;

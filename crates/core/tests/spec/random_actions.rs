@@ -56,6 +56,8 @@ pub enum RequestKind {
     ObserveToken,
     Report,
     Retry,
+    /// A request under an idempotency key that its client made.
+    Key,
 }
 
 impl RunProfile {
@@ -87,6 +89,7 @@ impl RunProfile {
             (2, RequestKind::ObserveToken),
             (4, RequestKind::Retry),
             (3, RequestKind::Report),
+            (4, RequestKind::Key),
         ];
         let long = vec![0, 300, 2_000, 20_000, 20_000];
         match variant {
@@ -127,6 +130,7 @@ impl RunProfile {
                     (3, RequestKind::HandOff),
                     (14, RequestKind::Units),
                     (2, RequestKind::Retry),
+                    (2, RequestKind::Key),
                 ],
                 waits: long,
             },

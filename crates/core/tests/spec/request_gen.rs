@@ -17,6 +17,8 @@ use super::random_actions::RequestKind;
 use super::runner::{KnownGrant, Runner};
 
 const TTLS: [u64; 6] = [100, 300, 500, 1_000, 2_000, 3_000];
+/// The digests of idempotency keys, which no session has as its secret.
+pub const KEYS: [u8; 3] = [0xf0, 0xf1, 0xf2];
 const PRIORITIES: [u8; 6] = [100, 100, 100, 50, 150, 200];
 
 /// Resource sets for acquires of several leases.
@@ -151,6 +153,13 @@ pub fn generate(runner: &Runner, seed: u64) -> Option<(Request<'static>, Command
             Command::ObserveToken
         }
         RequestKind::Report => fence_report(runner, &mut rng)?,
+        RequestKind::Key => {
+            let key = [rng.pick(&KEYS); 32];
+            match runner.sessions.iter().rev().find(|(_, secret)| *secret == key) {
+                Some((session, _)) if !rng.one_in(3) => return under_key(runner, *session, request, &mut rng),
+                _ => Command::OpenKeySession { key: SecretDigest::stored(key) },
+            }
+        }
         RequestKind::Retry => {
             let (mut id, command) = runner.sent.get(rng.below(runner.sent.len().max(1) as u64) as usize)?.clone();
             if rng.one_in(10) {
@@ -164,6 +173,29 @@ pub fn generate(runner: &Runner, seed: u64) -> Option<(Request<'static>, Command
         request.id = new_id(runner, &command, &mut rng);
     }
     Some((request, command))
+}
+
+/// The one request under the key of a session, or a retry of it, sometimes with another body.
+fn under_key(
+    runner: &Runner,
+    session: SessionId,
+    request: Request<'static>,
+    rng: &mut SplitMix64,
+) -> Option<(Request<'static>, Command<'static>)> {
+    let earlier = runner.sent.iter().find(|(id, _)| id.session == session && id.sequence == 1);
+    let (mut id, command) = match earlier {
+        Some((id, command)) => (*id, command.clone()),
+        None => {
+            let id = RequestId { session, sequence: 1, lowest: 1, digest: rng.next_u64() };
+            let ttl_ms = Some(rng.pick(&TTLS));
+            let acquire = Acquire { session: None, holder: rng.pick(&HOLDERS), ttl_ms, ..acquire(runner, rng) };
+            (id, if rng.one_in(5) { Command::Release(lease_ref(runner, rng)?) } else { Command::Acquire(acquire) })
+        }
+    };
+    if earlier.is_some() && rng.one_in(6) {
+        id.digest ^= 1;
+    }
+    Some((Request { id: Some(id), ..request }, command))
 }
 
 /// A fence report about a recent grant, sometimes invalid, or the removal of a target.
@@ -211,6 +243,7 @@ fn takes_id(command: &Command<'_>) -> bool {
             | Command::Confirm(_)
             | Command::ObserveToken
             | Command::OpenSession(_)
+            | Command::OpenKeySession { .. }
     )
 }
 

@@ -179,6 +179,12 @@ impl Runner {
         if let Some(id) = request.id {
             if self.sent.iter().any(|(other, _)| (other.session, other.sequence) == (id.session, id.sequence)) {
                 self.count("a retry");
+                let has_key = |(known, secret): &(SessionId, [u8; 32])| {
+                    *known == id.session && request_gen::KEYS.iter().any(|key| *secret == [*key; 32])
+                };
+                if id.sequence == 1 && self.sessions.iter().any(has_key) {
+                    self.count("a retry under a key");
+                }
             } else {
                 self.sent.push((id, command.clone()));
             }
@@ -186,6 +192,9 @@ impl Runner {
         match &command {
             Command::OpenSession(open) => {
                 self.opening.insert(request.tag, open.secret.bytes());
+            }
+            Command::OpenKeySession { key } => {
+                self.opening.insert(request.tag, key.bytes());
             }
             Command::Acquire(acquire) => {
                 self.acquiring.insert(request.tag, vec![acquire.resource]);
@@ -304,7 +313,11 @@ impl Runner {
         match answer {
             Answer::Session(grant) => {
                 if let Some(secret) = self.opening.remove(&tag) {
-                    self.sessions.push((grant.session, secret));
+                    if self.sessions.iter().any(|(known, _)| *known == grant.session) {
+                        self.count("a key found its session");
+                    } else {
+                        self.sessions.push((grant.session, secret));
+                    }
                 }
             }
             Answer::Granted(grant) => self.receive_grants(tag, &[*grant]),

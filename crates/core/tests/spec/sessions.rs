@@ -5,6 +5,7 @@ use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::EndReason;
 use leasehold_core::limits;
 use leasehold_core::refusal::{Refusal, RefusalSubject};
+use leasehold_core::secret::SecretDigest;
 
 use super::command_effects::{SpecResult, invalid};
 use super::model::{Session, Spec, StoredReply, lease_id};
@@ -27,6 +28,21 @@ impl Spec {
             lowest: 1,
         });
         Ok(self.session_answer(self.sessions.len() as u32 - 1, false))
+    }
+
+    /// The live session of an idempotency key, or a new one (L11).
+    pub fn open_key_session(&mut self, key: SecretDigest) -> SpecResult {
+        let has_key = |session: &Session| !session.ended && session.waits_only && session.secret == key.bytes();
+        if let Some(slot) = self.sessions.iter().position(has_key) {
+            let slot = slot as u32;
+            // One past its deadline ends here.
+            if self.live_session(self.session_id(slot)).is_ok() {
+                self.confirm_session(slot);
+                return Ok(self.session_answer(slot, false));
+            }
+        }
+        let ttl_ms = limits::KEY_TTL.min(self.max_ttl);
+        self.open_session(&OpenSession { holder: "idempotency key", ttl_ms, secret: key, waits_only: true })
     }
 
     pub fn session_answer(&self, slot: u32, mismatch: bool) -> Answer {

@@ -387,6 +387,10 @@ impl Leasehold for GrpcService {
         respond_query(self.api.show(request.into_inner()).await)
     }
 
+    async fn list_leases(&self, request: Request<v1::ListLeasesRequest>) -> Result<Response<v1::ListedLeases>, Status> {
+        respond_query(self.api.list_leases(request.into_inner()).await)
+    }
+
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<v1::ResourceList>, Status> {
         respond_query(self.api.list(request.into_inner()).await)
     }

@@ -5,9 +5,12 @@
 
 mod audit_and_backup;
 mod grpc;
+mod grpc_health;
+mod grpc_reflection;
 mod grpc_session;
 mod http;
 mod key_session;
+mod lease_listing;
 mod lease_renewals;
 mod metadata;
 mod openapi;
@@ -19,6 +22,7 @@ mod query;
 mod queue_receive;
 mod router;
 mod session_events;
+mod sorted_listings;
 mod standby;
 mod wait_session;
 
@@ -49,6 +53,7 @@ use crate::status::ServerStatus;
 use crate::watch::{self, ResourceEvent, WatchMessage, Watchers};
 use key_session::KeySession;
 use problems::{no_reply, not_submitted, shutting_down};
+use sorted_listings::SortedListings;
 use wait_session::WaitSession;
 
 pub use grpc::GrpcService;
@@ -85,6 +90,8 @@ pub struct Api {
     pub keys: Arc<ServerKeys>,
     /// Receivers that wait for a message.
     pub queue_waits: Arc<QueueWaits>,
+    /// Sorted listings whose later pages may be read.
+    pub sorted_listings: Arc<SortedListings>,
     /// The replicated state that queries read while another server leads.
     pub standby: Option<Arc<StandbyState>>,
 }
@@ -262,13 +269,9 @@ impl Api {
     /// Status of this server and of the cluster. A server that led confirms first that it still does.
     pub async fn cluster(&self) -> Result<(v1::ClusterView, u64), v1::Problem> {
         self.authorize_current(Action::Cluster)?;
-        let leads = self.server_status.may_lead() && self.confirm_leadership().await;
+        let leads = self.server_status.may_lead() && self.is_ready().await;
         let position = self.metrics.position();
         Ok((self.server_status.view(position, leads).await, position))
-    }
-
-    async fn confirm_leadership(&self) -> bool {
-        matches!(tokio::time::timeout(CONFIRM_TIMEOUT, self.confirm()).await, Ok(Ok(_)))
     }
 
     /// Refuses to step down if no other server stands by: service would only be interrupted.
@@ -301,6 +304,11 @@ impl Api {
         if code == OK {
             operator_log::log(&reply.body, &reply.identity);
         }
+    }
+
+    /// Whether a turn answers in time, as `/readyz` and the gRPC health service report.
+    async fn is_ready(&self) -> bool {
+        matches!(tokio::time::timeout(CONFIRM_TIMEOUT, self.confirm()).await, Ok(Ok(_)))
     }
 
     /// A caller without a session stream.

@@ -4,9 +4,11 @@ use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use leasehold_wire::v1::leasehold_server::LeaseholdServer;
 use tokio::sync::watch;
+use tonic_health::pb::health_server::HealthServer;
 
 use super::grpc::GrpcService;
-use super::{Api, http, standby};
+use super::grpc_health::{GrpcHealth, MAX_HEALTH_BYTES};
+use super::{Api, grpc_reflection, http, standby};
 use crate::transport::body_limit::{self, BodyReader};
 use crate::transport::{TransportLimits, error_layer, rate_limit};
 
@@ -17,7 +19,13 @@ pub fn router(api: Api, limits: TransportLimits) -> Router {
         .max_decoding_message_size(leasehold_wire::MAX_REQUEST_BYTES)
         .max_encoding_message_size(4 * leasehold_wire::MAX_TRANSPORT_BYTES);
     let reader = BodyReader { timeout: limits.body_timeout, metrics: api.metrics.clone() };
-    let grpc = tonic::service::Routes::new(service).into_axum_router();
+    let health = HealthServer::new(GrpcHealth::new(api.clone())).max_decoding_message_size(MAX_HEALTH_BYTES);
+    let (reflection, reflection_alpha) = grpc_reflection::services();
+    let grpc = tonic::service::Routes::new(service)
+        .add_service(health)
+        .add_service(reflection)
+        .add_service(reflection_alpha)
+        .into_axum_router();
     let routes = http::routes().with_state(api.clone()).merge(grpc).fallback(error_layer::not_found);
     // Around the routes as a whole, which add the header `Allow` outside of their own layers.
     Router::new()

@@ -15,12 +15,13 @@ use tower::ServiceExt;
 use super::Api;
 use super::http::openmetrics;
 use super::problems::position_not_reached;
-use crate::transport::{HttpProblem, SERVICE_PATH, error_layer::invalid, is_grpc, problem_response};
+use crate::transport::{HttpProblem, OPEN_METHODS, SERVICE_PATH, error_layer::invalid, is_grpc, problem_response};
 
 /// Queries that a standby answers, by gRPC method.
-const QUERY_METHODS: [&str; 12] = [
+const QUERY_METHODS: [&str; 13] = [
     "Show",
     "List",
+    "ListLeases",
     "HeldBy",
     "Waiters",
     "Deadlocks",
@@ -33,8 +34,9 @@ const QUERY_METHODS: [&str; 12] = [
     "Coverage",
 ];
 /// Queries that a standby answers over HTTP, by the first path segment after `/v1/`.
-const QUERY_PATHS: [&str; 11] = [
+const QUERY_PATHS: [&str; 12] = [
     "leases",
+    "held-leases",
     "holders",
     "waiters",
     "ended-leases",
@@ -48,7 +50,7 @@ const QUERY_PATHS: [&str; 11] = [
 ];
 
 /// Paths that every server answers from what it knows of itself.
-const OWN_PATHS: [&str; 6] = ["/v1/cluster", "/v1/keys", "/v1/openapi.json", "/healthz", "/readyz", "/metrics"];
+const OWN_PATHS: [&str; 3] = ["/v1/cluster", "/v1/keys", "/metrics"];
 
 /// Paths that every server answers for anyone.
 const OPEN_PATHS: [&str; 3] = ["/v1/openapi.json", "/healthz", "/readyz"];
@@ -88,10 +90,11 @@ pub fn routes(api: Api, router: Router, leader: watch::Receiver<Option<String>>)
 fn rejection(request: &Request<Body>, api: &Api, leader: &watch::Receiver<Option<String>>) -> Option<v1::Problem> {
     let path = request.uri().path();
     let (method, rest) = (path.strip_prefix(SERVICE_PATH), path.strip_prefix("/v1/"));
+    if OPEN_PATHS.contains(&path) || OPEN_METHODS.contains(&path) {
+        return None;
+    }
     // Any grant is enough to learn which server leads.
-    if !OPEN_PATHS.contains(&path)
-        && let Err(denied) = api.authorize_current(Action::Cluster)
-    {
+    if let Err(denied) = api.authorize_current(Action::Cluster) {
         return Some(*denied);
     }
     // Every server reports its own role, and the methods that these paths allow.

@@ -14,7 +14,7 @@ use leasehold_wire::{Code, MAX_TRANSPORT_BYTES, v1};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error_layer::{body_too_large, invalid};
-use super::grpc_requests::{SESSION_PATH, is_grpc, malformed_message, message_too_large, problem_response};
+use super::grpc_requests::{is_grpc, is_streamed, malformed_message, message_too_large, problem_response};
 use super::identity_traffic::{BodyKind, IdentityTraffic, TrafficBytes};
 use super::limits::{BODY_BYTES, CONNECTION_BODY_BYTES};
 use crate::metrics::{BODY_BYTES_LIMIT, Metrics};
@@ -109,9 +109,9 @@ pub struct BodyReader {
     pub metrics: Arc<Metrics>,
 }
 
-/// Passes a request on when its whole body has arrived. The session stream is exempt: its body does not end.
+/// Passes a request on when its whole body has arrived. Streams are exempt: their bodies do not end.
 pub async fn read_body(State(reader): State<BodyReader>, request: Request, next: Next) -> Response {
-    if request.uri().path() == SESSION_PATH || request.body().is_end_stream() {
+    if is_streamed(request.uri().path()) || request.body().is_end_stream() {
         return next.run(request).await;
     }
     let grpc = is_grpc(request.headers());

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use leasehold_wire::{Code, MESSAGE_BYTES_LIMIT, METADATA_CODE, problem_from_status, v1};
 use tonic::Status;
 
-use super::grpc_requests::{SERVICE_PATH, is_grpc, problem_of_status, problem_response, unknown_method};
+use super::grpc_requests::{OPEN_METHODS, SERVICE_PATH, is_grpc, problem_of_status, problem_response, unknown_method};
 use super::http_problem::{HttpProblem, ProblemExt};
 use crate::metrics::Metrics;
 
@@ -60,7 +60,8 @@ fn options(allow: HeaderValue) -> Response {
 fn invalid_head(request: &Request, grpc: bool) -> Option<v1::Problem> {
     let headers = request.headers();
     if !grpc {
-        let is_service = request.uri().path().starts_with(SERVICE_PATH);
+        let path = request.uri().path();
+        let is_service = path.starts_with(SERVICE_PATH) || OPEN_METHODS.contains(&path);
         return is_service.then(|| invalid("content-type", "must be application/grpc for a gRPC method"));
     }
     if is_deadline_exceeded(headers) {

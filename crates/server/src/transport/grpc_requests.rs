@@ -9,8 +9,24 @@ use super::http_problem::HttpProblem;
 
 /// Path of the service; a method's name follows.
 pub const SERVICE_PATH: &str = "/leasehold.v1.Leasehold/";
-/// Path of the session stream, the only method with a body that does not end.
+/// Path of the session stream, the only method of the service with a body that does not end.
 pub(super) const SESSION_PATH: &str = "/leasehold.v1.Leasehold/Session";
+
+/// The health check, which is served above every limit like its counterpart over HTTP.
+pub(super) const HEALTH_CHECK_PATH: &str = "/grpc.health.v1.Health/Check";
+/// Reflection: streams of requests that each get a response.
+pub(super) const REFLECTION_PATHS: [&str; 2] = [
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
+/// Methods that every server answers for anyone: they show nothing of the state.
+pub const OPEN_METHODS: [&str; 4] =
+    [HEALTH_CHECK_PATH, "/grpc.health.v1.Health/Watch", REFLECTION_PATHS[0], REFLECTION_PATHS[1]];
+
+/// Whether the body of a request does not end before its response begins.
+pub(super) fn is_streamed(path: &str) -> bool {
+    path == SESSION_PATH || REFLECTION_PATHS.contains(&path)
+}
 
 /// Whether a request is gRPC, by its content type.
 pub fn is_grpc(headers: &HeaderMap) -> bool {

@@ -17,7 +17,7 @@ use super::body_limit::{BodyBudget, ConnectionBodies};
 use super::connection_counts::{ConnectionCounts, ConnectionRefusal, CountedServer};
 use super::connection_deadlines::{Connection, IdleTimeout};
 use super::connection_limit::ConnectionLimit;
-use super::grpc_requests::{is_grpc, problem_response};
+use super::grpc_requests::{HEALTH_CHECK_PATH, is_grpc, problem_response};
 use super::identity_traffic::{IdentityTraffic, TrafficLimiter};
 use super::limits::TransportLimits;
 use super::peer_network::network_of;
@@ -38,7 +38,7 @@ const RESERVED_CONNECTIONS: usize = 64;
 /// Time for such a connection to send a request and to read the reply; longer than a readiness check takes.
 const RESERVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Paths that are served above every limit.
-const HEALTH_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+const HEALTH_PATHS: [&str; 3] = ["/healthz", "/readyz", HEALTH_CHECK_PATH];
 /// Pause after a failed accept, for example without file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

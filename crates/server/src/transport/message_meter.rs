@@ -1,4 +1,4 @@
-//! The body of a session stream, which charges the part of a message that has arrived to the budget of unfinished bodies.
+//! The body of a stream of messages, which charges the part of a message that has arrived to the budget of unfinished bodies.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,16 +16,24 @@ pub struct MeteredBody {
     bodies: Arc<ConnectionBodies>,
     meter: MessageMeter,
     charge: BodyCharge,
+    /// Bytes that may still arrive, if the stream is bounded.
+    left: Option<usize>,
 }
 
 impl MeteredBody {
-    /// Charges to this connection and its server.
-    pub fn new(body: Body, bodies: Arc<ConnectionBodies>) -> Self {
-        Self { body, bodies, meter: MessageMeter::default(), charge: BodyCharge::default() }
+    /// Charges to this connection and its server. The stream breaks after `max` bytes, if it is bounded.
+    pub fn new(body: Body, bodies: Arc<ConnectionBodies>, max: Option<usize>) -> Self {
+        Self { body, bodies, meter: MessageMeter::default(), charge: BodyCharge::default(), left: max }
     }
 
-    /// Charges the message that is unfinished after these bytes; false if the budget is used up.
+    /// Charges the message that is unfinished after these bytes; false if a limit is reached.
     fn received(&mut self, bytes: &[u8]) -> bool {
+        if let Some(left) = &mut self.left {
+            match left.checked_sub(bytes.len()) {
+                Some(rest) => *left = rest,
+                None => return false,
+            }
+        }
         let before = self.meter.unfinished();
         let is_same = self.meter.received(bytes);
         if !is_same {
@@ -134,16 +142,25 @@ mod tests {
     fn an_unfinished_message_is_charged_until_it_is_complete() {
         let budget = BodyBudget::new(1_000);
         let bodies = budget.connection(None);
-        let mut one = MeteredBody::new(Body::empty(), bodies.clone());
+        let mut one = MeteredBody::new(Body::empty(), bodies.clone(), None);
         let long = message(CONNECTION_BODY_BYTES + 100);
         let (most, rest) = long.split_at(CONNECTION_BODY_BYTES);
         assert!(one.received(most));
-        let mut other = MeteredBody::new(Body::empty(), bodies.clone());
+        let mut other = MeteredBody::new(Body::empty(), bodies.clone(), None);
         assert!(other.received(&message(2_000)), "a complete message is not charged");
         assert!(other.received(&message(2_000)[..900]));
         assert!(!other.received(&[7; 101]), "both share what is left");
         assert!(one.received(rest), "the rest completes the message");
         drop(other);
-        assert!(MeteredBody::new(Body::empty(), bodies).received(most), "everything was returned");
+        assert!(MeteredBody::new(Body::empty(), bodies, None).received(most), "everything was returned");
+    }
+
+    #[test]
+    fn a_bounded_stream_breaks_after_its_bytes() {
+        let bodies = BodyBudget::new(1_000).connection(None);
+        let mut bounded = MeteredBody::new(Body::empty(), bodies, Some(1_000));
+        assert!(bounded.received(&message(600)));
+        assert!(bounded.received(&message(385)), "995 bytes with their prefixes");
+        assert!(!bounded.received(&message(1)));
     }
 }

@@ -29,7 +29,7 @@ pub mod unix_socket;
 
 pub use allowed_hosts::AllowedHosts;
 pub use connection_limit::{ConnectionLimit, ConnectionPermit};
-pub use grpc_requests::{SERVICE_PATH, is_grpc, problem_of_status, problem_response};
+pub use grpc_requests::{OPEN_METHODS, SERVICE_PATH, is_grpc, problem_of_status, problem_response};
 pub use http_problem::{HttpProblem, ProblemExt};
 pub use identity_traffic::{IdentityTraffic, TrafficLimiter, TrafficLimits, TrafficRules, WatchPermit, share};
 pub use limits::{BODY_BYTES, MAX_STREAMS, TransportLimits};

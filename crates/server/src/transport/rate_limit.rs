@@ -16,7 +16,7 @@ use axum::response::Response;
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::{Code, v1};
 
-use super::grpc_requests::{SERVICE_PATH, SESSION_PATH, is_grpc, problem_response};
+use super::grpc_requests::{HEALTH_CHECK_PATH, SERVICE_PATH, SESSION_PATH, is_grpc, problem_response};
 use super::identity_traffic::{IdentityTraffic, TrafficLimiter};
 use super::peer_network::network_of;
 use super::token_bucket::TokenBucket;
@@ -24,7 +24,7 @@ use crate::identity::{self, Identity};
 use crate::metrics::{REQUEST_RATE, REQUEST_RATE_PER_ADDRESS};
 
 /// Paths that are never rate limited. A session stream counts the requests inside of it.
-const EXEMPT_PATHS: [&str; 4] = [SESSION_PATH, "/healthz", "/readyz", "/metrics"];
+const EXEMPT_PATHS: [&str; 5] = [SESSION_PATH, HEALTH_CHECK_PATH, "/healthz", "/readyz", "/metrics"];
 /// Paths under which some operations are exempt. Their handlers decide, once they have decoded the operation.
 const DECODED_PATHS: [&str; 3] = ["/v1/leases/", "/v1/leases:", "/v1/sessions/"];
 /// gRPC methods whose operation is exempt if it can be decoded.

@@ -21,8 +21,8 @@ use super::body_limit::ConnectionBodies;
 use super::connection_activity::GuardedBody;
 use super::connection_counts::{ConnectionCounts, CountedRequest};
 use super::connection_deadlines::Connection;
-use super::grpc_requests::{SESSION_PATH, is_grpc, problem_response};
-use super::limits::{CONNECTION_WINDOW, MAX_HEAD_BYTES, MAX_STREAMS, SEND_BUFFER, STREAM_WINDOW};
+use super::grpc_requests::{SESSION_PATH, is_grpc, is_streamed, problem_response};
+use super::limits::{CONNECTION_WINDOW, MAX_HEAD_BYTES, MAX_REFLECTION_BYTES, MAX_STREAMS, SEND_BUFFER, STREAM_WINDOW};
 use super::message_meter::MeteredBody;
 use super::shutdown_phase::ShutdownPhase;
 use super::tls::{Membership, MembershipEnd};
@@ -80,9 +80,12 @@ pub(super) async fn serve_connection(connection: ServedConnection) {
             };
             let request = request.map(Body::new);
             // Other bodies are read as a whole, and charged then.
-            let is_session = request.uri().path() == SESSION_PATH;
-            let request =
-                if is_session { request.map(|body| Body::new(MeteredBody::new(body, bodies))) } else { request };
+            let path = request.uri().path();
+            let max = if path == SESSION_PATH { None } else { Some(MAX_REFLECTION_BYTES) };
+            let request = match is_streamed(path) {
+                true => request.map(|body| Body::new(MeteredBody::new(body, bodies, max))),
+                false => request,
+            };
             let response = Membership::scope(membership, router.oneshot(request));
             let response = PresentedBearer::scope(bearer.clone(), response);
             let response = while_bearer_counts(bearer, identity::on_behalf_of(identity, response)).await;

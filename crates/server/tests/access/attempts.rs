@@ -367,7 +367,19 @@ impl Attempt<'_> {
             }
             Action::List => {
                 let request = v1::ListRequest { prefix: resource(), ..Default::default() };
-                query_code(client.list(request).await, |list| list.resources.iter().any(|one| one.resource == name))
+                let all = client.list(request).await;
+                let resources = query_code(all, |list| list.resources.iter().any(|one| one.resource == name));
+                let is_listed = |one: &v1::ListedLease| one.lease.as_ref().is_some_and(|lease| lease.resource == name);
+                let sort = [v1::LeaseSort::Unspecified, v1::LeaseSort::Age];
+                for sort in sort.map(i32::from) {
+                    let request = v1::ListLeasesRequest { prefix: resource(), sort, ..Default::default() };
+                    let leases =
+                        query_code(client.list_leases(request).await, |list| list.leases.iter().any(is_listed));
+                    if leases != resources {
+                        return Some(format!("{resources} of resources, {leases} of leases"));
+                    }
+                }
+                resources
             }
             Action::HeldBy => {
                 // The lease may be on a later page.

@@ -12,7 +12,7 @@ use crate::attempts::{Attempt, Subject, Transport, http_request};
 use crate::transport_clients::{HttpConnection, connect};
 
 /// The action of every gRPC method. The session stream is opened by a hello, and carries one action per request.
-pub const METHODS: [(&str, Action); 74] = [
+pub const METHODS: [(&str, Action); 75] = [
     ("Session", Action::OpenSession),
     ("OpenSession", Action::OpenSession),
     ("RenewSession", Action::RenewSession),
@@ -63,6 +63,7 @@ pub const METHODS: [(&str, Action); 74] = [
     ("Proposals", Action::Proposals),
     ("Show", Action::Show),
     ("List", Action::List),
+    ("ListLeases", Action::List),
     ("HeldBy", Action::HeldBy),
     ("Waiters", Action::Waiters),
     ("Deadlocks", Action::Deadlocks),
@@ -91,7 +92,7 @@ pub const METHODS: [(&str, Action); 74] = [
 ];
 
 /// The action of every HTTP endpoint; none for those that answer anyone.
-pub const ENDPOINTS: [(&str, &str, Option<Action>); 77] = [
+pub const ENDPOINTS: [(&str, &str, Option<Action>); 78] = [
     ("get", "/v1/leases", Some(Action::List)),
     ("post", "/v1/leases/{name}:acquire", Some(Action::Acquire)),
     ("post", "/v1/leases/{name}:renew", Some(Action::Renew)),
@@ -138,6 +139,7 @@ pub const ENDPOINTS: [(&str, &str, Option<Action>); 77] = [
     ("post", "/v1/cache/{key}:filled", Some(Action::CacheFilled)),
     ("get", "/v1/state/{name}", Some(Action::State)),
     ("get", "/v1/events", Some(Action::Watch)),
+    ("get", "/v1/held-leases", Some(Action::List)),
     ("get", "/v1/holders/{holder}", Some(Action::HeldBy)),
     ("get", "/v1/waiters/{name}", Some(Action::Waiters)),
     ("get", "/v1/ended-leases/{name}", Some(Action::EndedLeases)),

@@ -104,6 +104,8 @@ async fn queries(client: &mut GrpcClient, name: &str) -> Vec<String> {
         bytes(client.charters(v1::ChartersRequest { resource: resource(), ..Default::default() }).await),
         bytes(client.audit(v1::AuditRequest { resource: resource(), ..Default::default() }).await),
         bytes(client.list(v1::ListRequest { prefix: resource(), ..Default::default() }).await),
+        bytes(client.list_leases(v1::ListLeasesRequest { prefix: resource(), ..Default::default() }).await),
+        bytes(client.list_leases(v1::ListLeasesRequest { prefix: resource(), sort: 2, ..Default::default() }).await),
     ]
 }
 
@@ -156,4 +158,54 @@ async fn pages_contain_only_visible_names() {
             assert!(principal == "uid:2" || held.iter().all(|lease| lease.resource.starts_with("team/a/")));
         }
     }
+}
+
+/// The names of a page of leases.
+fn names(page: &v1::ListedLeases) -> Vec<String> {
+    page.leases.iter().map(|one| one.lease.as_ref().expect("a lease").resource.clone()).collect()
+}
+
+/// Pages and cursors of leases show only what their caller may see at that time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_of_leases_contain_only_visible_names_and_serve_only_their_caller() {
+    let grants = [("uid:1", "holder", "team/a"), ("uid:2", "observer", "")];
+    let mut server = AccessServer::start(&grants).await;
+    let mut admin = server.client_as(ADMIN).await;
+    for number in 0..20 {
+        for prefix in ["team/a", "team/ab", "team/b"] {
+            let request = crate::transport_clients::acquire(&format!("{prefix}/{number}"), "same holder");
+            admin.acquire(request).await.expect("the name is free");
+        }
+    }
+    let (mut holder, mut observer) = (server.client_as("uid:1").await, server.client_as("uid:2").await);
+    for sort in [v1::LeaseSort::Unspecified, v1::LeaseSort::Name, v1::LeaseSort::Age].map(i32::from) {
+        for (client, count) in [(&mut holder, 20), (&mut observer, 60)] {
+            let mut request = v1::ListLeasesRequest { sort, limit: 7, ..Default::default() };
+            let (mut found, mut pages) = (Vec::new(), 0);
+            loop {
+                let page = client.list_leases(request.clone()).await.expect("a page").into_inner();
+                found.extend(names(&page));
+                pages += 1;
+                if page.next_cursor.is_empty() {
+                    break;
+                }
+                request.cursor = page.next_cursor;
+            }
+            assert!(count == 60 || found.iter().all(|name| name.starts_with("team/a/")), "{found:?}");
+            assert!(sort == 0 || pages == usize::div_ceil(count, 7), "{pages} pages show nothing of {count}");
+            found.sort_unstable();
+            found.dedup();
+            assert_eq!(found.len(), count);
+        }
+    }
+    let request = v1::ListLeasesRequest { sort: v1::LeaseSort::Name.into(), limit: 7, ..Default::default() };
+    let first = observer.list_leases(request.clone()).await.expect("a page").into_inner();
+    let next = v1::ListLeasesRequest { cursor: first.next_cursor, ..request };
+    let refused = holder.list_leases(next.clone()).await.expect_err("the cursor of another identity");
+    assert_eq!(leasehold_wire::problem_from_status(&refused).code, "NOT_FOUND");
+    let fewer = crate::access_server::access_file(&[("uid:1", "holder", "team/a"), ("uid:2", "observer", "team/ab")]);
+    assert!(server.control.reload(&fewer));
+    let page = observer.list_leases(v1::ListLeasesRequest { limit: 500, ..next }).await.expect("a page").into_inner();
+    assert_eq!(page.leases.len(), 20, "{:?}", names(&page));
+    assert!(names(&page).iter().all(|name| name.starts_with("team/ab/")), "{:?}", names(&page));
 }

@@ -10,6 +10,7 @@ mod hidden_names;
 mod http_client;
 mod limits;
 mod matrix;
+mod open_services;
 mod ownership;
 mod reload;
 mod secrets;

@@ -43,7 +43,8 @@ async fn one_request_renews_the_leases_of_a_session_and_reports_each_that_is_los
     let c = client.ok("POST /v1/leases/c:acquire", &session.secret, own).await;
     let foreign = client.acquire_in(&other, "d").await;
     client.ok("POST /v1/leases/b:revoke", "", json!({ "comment": "for the test" })).await;
-    client.ok("POST /v1/leases/c:handoff", &token(&c), json!({ "to": "w3", "mode": "gap", "drain": "20s" })).await;
+    client.ok("POST /v1/leases/c:handoff", &token(&c), json!({ "to": "w3", "mode": "gap", "drain": "45s" })).await;
+    let before = draining_for(&mut client, "c").await;
     let one = |grant: &Value| json!({ "lease": grant["lease"], "token_number": grant["token_number"] });
     let wrong = json!({ "lease": a["lease"], "token_number": "1" });
     let leases = json!([one(&a), one(&b), one(&c), one(&foreign), wrong]);
@@ -53,9 +54,45 @@ async fn one_request_renews_the_leases_of_a_session_and_reports_each_that_is_los
     assert_eq!(results.len(), 5, "{reply}");
     assert!(results[0]["remaining_ms"].as_u64().is_some_and(|ms| ms > 25_000), "{reply}");
     assert_eq!(results[1], json!({ "code": "LEASE_LOST", "reason": "operator", "state": "revoked" }));
-    assert!(results[2]["drain_ms"].as_u64().is_some_and(|ms| ms > 0), "{reply}");
+    let (drain, after) = (results[2]["drain_ms"].as_u64().expect("it drains"), draining_for(&mut client, "c").await);
+    assert!(before <= 45_000 && before > 30_000, "as requested, beyond its ttl: {before}");
+    assert!(
+        before >= drain && drain >= after,
+        "a renewal does not move the end of the drain: {before} {drain} {after}"
+    );
     assert_eq!(results[3]["code"], "NOT_CURRENT", "of another session: {reply}");
     assert_eq!(results[4]["code"], "NOT_CURRENT", "with another number: {reply}");
+    client.server.stop().await;
+}
+
+/// The remaining drain time of the one lease of a resource.
+async fn draining_for(client: &mut ApiClient, name: &str) -> u64 {
+    let shown = client.ok(&format!("GET /v1/leases/{name}"), "", Value::Null).await;
+    shown["leases"][0]["drain_ms"].as_u64().unwrap_or_else(|| panic!("it drains: {shown}"))
+}
+
+/// A holder without contact may continue for the drain period of its grant, so no handoff ends its lease earlier (L2).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_is_no_shorter_than_its_holder_may_hear_nothing() {
+    let mut client = ApiClient::start().await;
+    let charter = json!({ "handoff": { "mode": "gap", "drain_ms": 20_000 } });
+    client.ok("PUT /v1/charters/short", "", json!({ "charter": charter, "comment": "agreed" })).await;
+    // Name, ttl, requested drain, and what the drain is at most and above.
+    for (name, ttl, requested, at_most, above) in [
+        // The grant says 30 seconds, which is the default.
+        ("plain/a", "60s", "20s", 30_000, 20_000),
+        // The lease itself ends earlier.
+        ("plain/b", "10s", "5s", 10_000, 5_000),
+        ("plain/c", "60s", "40s", 40_000, 30_000),
+        // The charter says 20 seconds.
+        ("short/a", "60s", "5s", 20_000, 5_000),
+    ] {
+        let lease = acquire(&mut client, name, json!({ "ttl": ttl })).await;
+        let handoff = json!({ "to": "w2", "mode": "gap", "drain": requested });
+        client.ok(&format!("POST /v1/leases/{name}:handoff"), &token(&lease), handoff).await;
+        let drain = draining_for(&mut client, name).await;
+        assert!(drain <= at_most && drain > above, "{name}: {drain} ms");
+    }
     client.server.stop().await;
 }
 

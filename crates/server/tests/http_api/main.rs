@@ -8,6 +8,7 @@ mod api_client;
 mod event_stream;
 mod keys;
 mod leases;
+mod listings;
 mod payloads;
 mod queues;
 mod sessions;

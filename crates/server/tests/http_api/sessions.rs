@@ -143,6 +143,25 @@ async fn a_session_receives_its_own_events_with_their_positions() {
     assert!(events.next().await.is_none(), "the stream has ended");
 }
 
+/// The streams of a session and of a watch are quiet, so that the first that arrives on each is a heartbeat, after ten seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quiet_stream_of_events_carries_heartbeats() {
+    let mut client = ApiClient::start().await;
+    let (session, address) = (client.open_session("w1").await, client.server.address);
+    let lease = client.acquire_in(&session, "a").await;
+    let path = format!("/v1/sessions/{}/events", session.id);
+    let mut of_session = EventStream::connect(address, &path, &session.secret).await.expect("accepted");
+    let mut of_watch = EventStream::connect(address, "/v1/events?prefix=a", "").await.expect("accepted");
+    let (first, second) = tokio::join!(of_session.block(), of_watch.block());
+    assert_eq!((first.as_deref(), second.as_deref()), (Some(": heartbeat"), Some(": heartbeat")));
+    client.ok("POST /v1/leases/a:revoke", "", json!({ "comment": "to cause an event" })).await;
+    for events in [&mut of_session, &mut of_watch] {
+        let ended = events.next().await.expect("the stream is open");
+        assert_eq!((ended.name.as_str(), &ended.data["lease"]), ("ended", &lease["lease"]), "{ended:?}");
+    }
+    client.server.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_listener_replaces_the_earlier_one_and_needs_the_secret() {
     let mut client = ApiClient::start().await;

@@ -3,6 +3,7 @@
 mod deposed;
 mod disconnects;
 mod fair_turns;
+mod health;
 mod shutdown;
 mod slow_clients;
 #[path = "../bad_input/test_server.rs"]

@@ -153,7 +153,8 @@ pub struct HandoffBody {
     /// `gap` or `overlap`; as the charter declares if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// How long the predecessor may drain; as the charter declares if absent.
+    /// How long the predecessor may drain; as the charter declares if absent. At least the drain period that its grant stated, or the
+    /// remaining time of its lease if that is shorter: a holder without contact continues for that long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<HumanDuration>,
 }

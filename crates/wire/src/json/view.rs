@@ -83,6 +83,61 @@ impl From<v1::LeaseView> for LeaseBody {
     }
 }
 
+/// A held lease in a listing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ListedLeaseBody {
+    /// The lease.
+    pub lease: LeaseBody,
+    /// Time since the grant.
+    pub age_ms: u64,
+    /// Time since the last renewal of the lease, or of its session if it lives as long as that. A change of leader renews both.
+    pub silent_ms: u64,
+    /// Time since the last progress; null if the lease requires none.
+    pub idle_ms: Option<u64>,
+    /// Nothing renewed the lease for half its ttl, or it made no progress for half the time in which it has to. At the whole time it
+    /// ends.
+    pub stuck: bool,
+    /// Number of waiters of the resource.
+    pub waiters: u64,
+}
+
+impl From<v1::ListedLease> for ListedLeaseBody {
+    fn from(from: v1::ListedLease) -> Self {
+        Self {
+            lease: from.lease.unwrap_or_default().into(),
+            age_ms: from.age_ms,
+            silent_ms: from.silent_ms,
+            idle_ms: from.idle_ms,
+            stuck: from.stuck,
+            waiters: from.waiters,
+        }
+    }
+}
+
+/// One page of a listing. It may have fewer leases than the limit, or none, although others follow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ListedLeasesBody {
+    /// The leases.
+    pub leases: Vec<ListedLeaseBody>,
+    /// Cursor of the next page; null on the last page.
+    pub next_cursor: Option<String>,
+    /// Journal position of this answer.
+    #[serde(default)]
+    pub position: u64,
+}
+
+impl From<v1::ListedLeases> for ListedLeasesBody {
+    fn from(from: v1::ListedLeases) -> Self {
+        Self {
+            leases: from.leases.into_iter().map(Into::into).collect(),
+            next_cursor: (!from.next_cursor.is_empty()).then_some(from.next_cursor),
+            position: from.position,
+        }
+    }
+}
+
 fn access(raw: i32) -> &'static str {
     match v1::Access::try_from(raw) {
         Ok(v1::Access::Exclusive) => "exclusive",

@@ -1,7 +1,5 @@
 //! Endpoints for machines: liveness, readiness, metrics and the OpenAPI document.
 
-use std::time::Duration;
-
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -15,9 +13,6 @@ use crate::api::{Api, openapi};
 use crate::metrics::GrantorStats;
 use crate::transport::{HttpProblem, share};
 
-/// Time for a turn to answer a readiness check.
-const READY_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// `GET /healthz`: the process answers.
 pub async fn alive() -> &'static str {
     "alive\n"
@@ -25,9 +20,9 @@ pub async fn alive() -> &'static str {
 
 /// `GET /readyz`: ready if a turn answers.
 pub async fn ready(State(api): State<Api>) -> Response {
-    match tokio::time::timeout(READY_TIMEOUT, api.confirm()).await {
-        Ok(Ok(_)) => "ready\n".into_response(),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, "unavailable\n").into_response(),
+    match api.is_ready().await {
+        true => "ready\n".into_response(),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "unavailable\n").into_response(),
     }
 }
 

@@ -85,6 +85,7 @@ fn table() -> Vec<Route> {
         Route::post("/v1/cache/{*key}", cache::command).with_verbs(&CacheVerb::WORDS),
         Route::get("/v1/state/{*name}", queries::state),
         Route::get("/v1/events", queries::events),
+        Route::get("/v1/held-leases", queries::list_leases),
         Route::get("/v1/holders/{holder}", queries::held_by),
         Route::get("/v1/waiters/{*name}", queries::waiters),
         Route::get("/v1/ended-leases/{*name}", queries::ended_leases),

@@ -4,23 +4,26 @@ use std::convert::Infallible;
 
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::{Stream, StreamExt};
+use leasehold_core::grantor::LeaseSort;
 use leasehold_core::refusal::Refusal;
+use leasehold_wire::duration::HumanDuration;
 use leasehold_wire::json::{
-    CharterEntryBody, ClusterBody, CoverageBody, DeadlockBody, EndedLeaseBody, EventBody, LeaseBody, ProblemBody,
-    ProposalBody, ResourceBody, ResourcesBody, SealKeySetBody, StateBody, StatusBody, UsageBody, WaiterBody,
+    CharterEntryBody, ClusterBody, CoverageBody, DeadlockBody, EndedLeaseBody, EventBody, LeaseBody, ListedLeasesBody,
+    ProblemBody, ProposalBody, ResourceBody, ResourcesBody, SealKeySetBody, StateBody, StatusBody, UsageBody,
+    WaiterBody,
 };
 use leasehold_wire::{Code, decode_charter, v1};
 use serde::Deserialize;
 
 use super::extract::{NoQuery, PathName, StrictQuery};
-use super::respond::{HttpResult, WithPosition};
+use super::respond::{HttpResult, WithPosition, heartbeat};
 use super::verbs::LeaseVerb;
 use crate::api::Api;
 use crate::transport::HttpProblem;
-use crate::transport::error_layer::method_not_allowed;
+use crate::transport::error_layer::{invalid, method_not_allowed};
 
 /// Parameters of a list of resources.
 #[derive(Default, Deserialize)]
@@ -36,6 +39,73 @@ pub struct ListQuery {
 pub async fn list(State(api): State<Api>, StrictQuery(query): StrictQuery<ListQuery>) -> HttpResult<ResourcesBody> {
     let ListQuery { prefix, cursor, limit, min_position } = query;
     WithPosition::from_query(api.list(v1::ListRequest { prefix, cursor, limit, min_position }).await?)
+}
+
+/// Parameters of a list of held leases.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListLeasesQuery {
+    prefix: String,
+    holder: Option<String>,
+    older_than: String,
+    younger_than: String,
+    stuck: Option<bool>,
+    state: String,
+    sort: String,
+    order: String,
+    cursor: String,
+    limit: u32,
+    min_position: u64,
+}
+
+impl ListLeasesQuery {
+    fn into_request(self) -> Result<v1::ListLeasesRequest, HttpProblem> {
+        let duration = |field, text: &str| match text {
+            "" => Ok(None),
+            text => match text.parse::<HumanDuration>() {
+                Ok(duration) => Ok(Some(duration.millis())),
+                Err(error) => Err(HttpProblem::from(invalid(field, &error.to_string()))),
+            },
+        };
+        let state = match self.state.as_str() {
+            "" => v1::ListedState::Unspecified,
+            "active" => v1::ListedState::Active,
+            "draining" => v1::ListedState::Draining,
+            _ => return Err(invalid("state", "active or draining").into()),
+        };
+        let sort = match self.sort.as_str() {
+            "" => v1::LeaseSort::Unspecified,
+            word => LeaseSort::from_word(word)
+                .map(Into::into)
+                .ok_or_else(|| invalid("sort", "name, age, remaining, last_progress or waiters"))?,
+        };
+        let descending = match self.order.as_str() {
+            "" | "asc" => false,
+            "desc" => true,
+            _ => return Err(invalid("order", "asc or desc").into()),
+        };
+        Ok(v1::ListLeasesRequest {
+            older_than_ms: duration("older_than", &self.older_than)?,
+            younger_than_ms: duration("younger_than", &self.younger_than)?,
+            prefix: self.prefix,
+            holder: self.holder,
+            stuck: self.stuck,
+            state: state.into(),
+            sort: sort.into(),
+            descending,
+            cursor: self.cursor,
+            limit: self.limit,
+            min_position: self.min_position,
+        })
+    }
+}
+
+/// `GET /v1/held-leases?prefix=&holder=&older_than=&younger_than=&stuck=&state=&sort=&order=&cursor=&limit=&min_position=`.
+pub async fn list_leases(
+    State(api): State<Api>,
+    StrictQuery(query): StrictQuery<ListLeasesQuery>,
+) -> HttpResult<ListedLeasesBody> {
+    WithPosition::from_query(api.list_leases(query.into_request()?).await?)
 }
 
 /// The lowest journal position that the answer may depend on.
@@ -249,5 +319,5 @@ pub async fn events(
         let name = body.event.clone();
         Ok(Event::default().id(watched.position.to_string()).event(name).json_data(body).unwrap_or_default())
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+    Ok(Sse::new(events).keep_alive(heartbeat()))
 }

@@ -1,7 +1,10 @@
-//! JSON responses with the journal position they depend on (E1).
+//! JSON responses with the journal position they depend on (E1), and heartbeats of streams.
+
+use std::time::Duration;
 
 use axum::Json;
 use axum::http::HeaderName;
+use axum::response::sse::KeepAlive;
 use axum::response::{IntoResponse, Response};
 use leasehold_wire::headers::POSITION;
 use serde::Serialize;
@@ -44,6 +47,14 @@ impl<T: Serialize> IntoResponse for WithPosition<T> {
         response.headers_mut().insert(HeaderName::from_static(POSITION), self.position.into());
         response
     }
+}
+
+/// Time between two comments on a quiet stream of events.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+
+/// Comments on a quiet stream of events, so that both sides notice a connection that is gone.
+pub fn heartbeat() -> KeepAlive {
+    KeepAlive::new().interval(HEARTBEAT).text("heartbeat")
 }
 
 /// The result of a handler.

@@ -1,11 +1,10 @@
 //! HTTP endpoints of sessions: open, renew, reconcile, cancel and close, the leases of a session, and its events.
 
 use std::convert::Infallible;
-use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::{Stream, StreamExt};
 use leasehold_core::command::Answer as Decided;
@@ -25,7 +24,7 @@ use serde::Deserialize;
 
 use super::commands::{Charge, NoFields, check_rate, done, unknown_verb};
 use super::extract::{JsonBody, NoQuery, PathName, StrictQuery, metadata};
-use super::respond::{HttpResult, WithPosition};
+use super::respond::{HttpResult, WithPosition, heartbeat};
 use super::verbs::SessionVerb;
 use crate::api::problems::no_reply;
 use crate::api::queries::status_of;
@@ -33,9 +32,6 @@ use crate::api::{Api, request_with};
 use crate::random;
 use crate::request::RequestPayload;
 use crate::transport::HttpProblem;
-
-/// Time between two comments on a quiet stream of events, so that both sides notice a connection that is gone.
-const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// `POST /v1/sessions`.
 pub async fn open(
@@ -151,5 +147,5 @@ pub async fn events(
             Err(problem) => Event::default().event("close").json_data(ProblemBody::from(problem)).unwrap_or_default(),
         })
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT).text("heartbeat")))
+    Ok(Sse::new(events).keep_alive(heartbeat()))
 }

@@ -2,7 +2,8 @@
 
 use leasehold_wire::Code;
 use leasehold_wire::json::{
-    DeadlockBody, EndedLeaseBody, LeaseBody, ResourceBody, ResourcesBody, StatusBody, UsageBody, WaiterBody,
+    DeadlockBody, EndedLeaseBody, LeaseBody, ListedLeasesBody, ResourceBody, ResourcesBody, StatusBody, UsageBody,
+    WaiterBody,
 };
 use serde_json::json;
 
@@ -34,6 +35,36 @@ pub fn describe(document: &mut Document) {
         .responds::<ResourceBody>("The resource", resource)
         .problems(&[Code::NotFound]);
     document.get("/v1/leases/{name}", show);
+    let listed = json!({
+        "lease": lease(), "age_ms": 4_711, "silent_ms": 1_200, "idle_ms": null, "stuck": false, "waiters": 0
+    });
+    let order = "Order of `sort`: `asc`, smallest first, or `desc`; equal values are in a stable order";
+    let sort = "`name` of the resource, `age` since the grant, `remaining` lifetime, `last_progress` (time since the last progress, or \
+         since the last renewal if the lease requires none), or number of `waiters`. Without it the order is stable and says nothing, \
+         and costs the server the least.";
+    let leases = query("listHeldLeases", "List held leases, filtered and sorted")
+        .description(
+            "Every condition must hold. A listing that is read to its end, by `next_cursor` until it is null and with the same \
+             parameters, contains every matching lease that is held all the time exactly once. A page may have fewer leases than the \
+             limit, or none. The order of a sorted listing is that of its first page; the server keeps it for a minute after each page.",
+        )
+        .text_parameter("prefix", PREFIX, "jobs")
+        .text_parameter("holder", "Only leases of holders with this name", "worker-1")
+        .text_parameter("older_than", "Only leases that were granted at least this long ago", "10m")
+        .text_parameter("younger_than", "Only leases that were granted less than this long ago", "1h")
+        .flag_parameter("stuck", "Only leases that are stuck (see the response), or only others")
+        .text_parameter("state", "Only leases that are `draining`, or only others: `active`", "active")
+        .text_parameter("sort", sort, "age")
+        .text_parameter("order", order, "desc")
+        .text_parameter("cursor", "`next_cursor` of the previous page", "00000000c0ffee00.100")
+        .number_parameter("limit", "Maximum number of leases; 0 for the maximum of 500", 100)
+        .number_parameter("min_position", MIN_POSITION, 0)
+        .responds::<ListedLeasesBody>(
+            "Leases",
+            json!({ "leases": [listed], "next_cursor": null, "position": 42 }),
+        )
+        .problems(&[Code::NotFound]);
+    document.get("/v1/held-leases", leases);
     let held = query("listHeldBy", "List the leases of a holder")
         .path("holder", "Name of the holder", "worker-1")
         .text_parameter("after", "Only higher token numbers, the last of the previous page", NUMBER)
