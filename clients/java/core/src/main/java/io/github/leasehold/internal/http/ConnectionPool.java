@@ -19,6 +19,8 @@ public final class ConnectionPool implements AutoCloseable {
     /** A server keeps an idle connection for at least a minute. */
     private static final long MAX_IDLE_NANOS = TimeUnit.SECONDS.toNanos(45);
     private static final int MAX_IDLE_PER_SERVER = 16;
+    /** A connection that was idle for longer is checked before it is used. The check takes a millisecond. */
+    private static final long TRUSTED_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
 
     private record Idle(HttpExchange exchange, long since) {}
 
@@ -50,9 +52,23 @@ public final class ConnectionPool implements AutoCloseable {
                 if (kept.anyByteRead() || cancellation.isCanceled() || isClosed()) {
                     throw broken;
                 }
+                return sendAgain(broken, address, request, until, cancellation);
             }
         }
         return sendOn(open(address, until), address, request, until, cancellation);
+    }
+
+    /** The broken connection may have carried the request, so that a failure to open another one does not prove that nothing happened. */
+    private ApiResponse sendAgain(IOException broken, ServerAddress address, ApiRequest request, long until, Cancellation cancellation)
+            throws IOException {
+        HttpExchange opened;
+        try {
+            opened = open(address, until);
+        } catch (NotSentException unreachable) {
+            broken.addSuppressed(unreachable);
+            throw broken;
+        }
+        return sendOn(opened, address, request, until, cancellation);
     }
 
     /** Opens a stream of lines. The caller closes it. */
@@ -142,17 +158,24 @@ public final class ConnectionPool implements AutoCloseable {
     }
 
     private HttpExchange takeIdle(ServerAddress address) {
+        while (true) {
+            Idle newest = pollIdle(address);
+            if (newest == null) {
+                return null;
+            }
+            long idleNanos = System.nanoTime() - newest.since();
+            if (idleNanos < TRUSTED_NANOS || idleNanos < MAX_IDLE_NANOS && newest.exchange().isIdleAndOpen()) {
+                return newest.exchange();
+            }
+            newest.exchange().close();
+        }
+    }
+
+    private Idle pollIdle(ServerAddress address) {
         lock.lock();
         try {
             Deque<Idle> deque = idle.get(address);
-            while (deque != null && !deque.isEmpty()) {
-                Idle newest = deque.pollLast();
-                if (System.nanoTime() - newest.since() < MAX_IDLE_NANOS) {
-                    return newest.exchange();
-                }
-                newest.exchange().close();
-            }
-            return null;
+            return deque == null ? null : deque.pollLast();
         } finally {
             lock.unlock();
         }
