@@ -425,8 +425,9 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Releases the lease and waits for the confirmation. Idempotent: releasing an ended lease does nothing.
+     * Releases the lease and waits for the confirmation. Idempotent: releasing a lease again does nothing.
      *
+     * @throws LeaseLostException if the lease had ended otherwise, for example by a revocation
      * @throws LeaseholdException if no server confirmed it; the lease then expires by its ttl at the latest
      */
     public void release() {
@@ -445,8 +446,13 @@ public final class Lease implements AutoCloseable {
             return earlier.copy();
         }
         if (!lose(Loss.RELEASED)) {
-            // It had ended before.
-            first.complete(null);
+            // It had ended before: by the close of the client, or in a way that the caller must know.
+            Loss end = belief.loss();
+            if (end.equals(Loss.RELEASED)) {
+                first.complete(null);
+            } else {
+                first.completeExceptionally(end.toException(resource));
+            }
             return first.copy();
         }
         // From here on this process does not act under the lease, whatever the server replies.

@@ -46,6 +46,7 @@ public final class LeaseholdClient implements AutoCloseable {
     private final SessionWorker worker;
     private final ExecutorService threads = ClientThreads.requests();
     private final Callbacks callbacks = new Callbacks();
+    private final Withdrawals withdrawals = new Withdrawals(callbacks);
     private final ReentrantLock opening = new ReentrantLock();
     private final Set<Cancellation> running = ConcurrentHashMap.newKeySet();
     private final AtomicBoolean closed = new AtomicBoolean();
@@ -61,6 +62,8 @@ public final class LeaseholdClient implements AutoCloseable {
             pool.abort(left);
             worker.leftServer();
         });
+        // A server that renews the session leads. What waits for another one since before waits in vain, for example for a frozen leader.
+        worker.onRenewed(sent -> pool.abortOthers(choice.address(choice.preferred()), sent));
     }
 
     /**
@@ -387,9 +390,13 @@ public final class LeaseholdClient implements AutoCloseable {
                 lease.session().actors.release(lease.actor());
                 done.complete(null);
             } catch (LeaseLostException ended) {
-                // It had ended before, perhaps by an earlier attempt of this release.
                 lease.session().actors.release(lease.actor());
-                done.complete(null);
+                if (ended.loss().state().equals("released")) {
+                    // By an earlier attempt of this release, whose reply was lost.
+                    done.complete(null);
+                } else {
+                    done.completeExceptionally(ended);
+                }
             } catch (Throwable failed) {
                 done.completeExceptionally(failed);
             }
@@ -404,6 +411,22 @@ public final class LeaseholdClient implements AutoCloseable {
             String detail = "no thread for the request: " + noThread.getMessage();
             refused.accept(new UnavailableException(Problem.unavailable(detail, noThread)));
         }
+    }
+
+    void withdraw(Withdrawals.Wait wait) {
+        withdrawals.add(wait);
+    }
+
+    /** Cancels an exchange when the client is closed. */
+    void endWithClient(Cancellation exchange) {
+        running.add(exchange);
+        if (closed.get()) {
+            exchange.cancel();
+        }
+    }
+
+    void hasEnded(Cancellation exchange) {
+        running.remove(exchange);
     }
 
     Callbacks callbacks() {

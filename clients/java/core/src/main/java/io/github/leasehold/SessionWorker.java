@@ -15,6 +15,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.LongConsumer;
 
 /**
  * Keeps the session and its leases renewed, from a daemon platform thread that runs nothing else and uses connections of its own: nothing
@@ -36,6 +37,7 @@ final class SessionWorker {
     private final Thread deadlines;
     private final SessionEvents events;
     private volatile Session session;
+    private volatile LongConsumer onRenewed = sent -> { };
     private volatile boolean askAll;
     private volatile long nextAttempt;
 
@@ -53,6 +55,11 @@ final class SessionWorker {
     Session session() {
         Session current = session;
         return current == null || current.hasEnded() ? null : current;
+    }
+
+    /** Called after each renewal of the session, with the time of {@link System#nanoTime} before it was sent. */
+    void onRenewed(LongConsumer action) {
+        onRenewed = action;
     }
 
     boolean isStopped() {
@@ -187,7 +194,9 @@ final class SessionWorker {
         Map<String, Object> held = Body.map("count", known.size(), "digest", Long.toUnsignedString(digest));
         ApiRequest request = current.authorize(ApiRequest.post(current.path("renew"), Body.object("held", held)));
         try {
+            long sent = System.nanoTime();
             Servers.Reply reply = send(current, request);
+            onRenewed.accept(sent);
             long remaining = Body.requireNumber(reply.body(), "remaining_ms");
             long counted = settings.countFrom(reply.sent(), clock.nanos());
             boolean mismatch = Json.isTrue(reply.body(), "mismatch");

@@ -2,12 +2,11 @@ package io.github.leasehold.internal.http;
 
 import java.io.IOException;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.Deque;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 import javax.net.ssl.SSLContext;
@@ -27,7 +26,8 @@ public final class ConnectionPool implements AutoCloseable {
     private final SSLContext tls;
     private final ReentrantLock lock = new ReentrantLock();
     private final Map<ServerAddress, Deque<Idle>> idle = new HashMap<>();
-    private final Map<ServerAddress, Set<HttpExchange>> busy = new HashMap<>();
+    /** Requests in progress, and when each was sent. */
+    private final Map<ServerAddress, Map<HttpExchange, Long>> busy = new HashMap<>();
     private boolean closed;
 
     /** A pool. With a context, addresses use TLS, except Unix sockets. */
@@ -89,11 +89,31 @@ public final class ConnectionPool implements AutoCloseable {
         List<HttpExchange> all;
         lock.lock();
         try {
-            all = List.copyOf(busy.getOrDefault(address, Set.of()));
+            all = List.copyOf(busy.getOrDefault(address, Map.of()).keySet());
         } finally {
             lock.unlock();
         }
         all.forEach(HttpExchange::close);
+    }
+
+    /** Ends all requests that wait for other servers than this one, and were sent before a time of {@link System#nanoTime}. */
+    public void abortOthers(ServerAddress current, long sentBefore) {
+        List<HttpExchange> others = new ArrayList<>();
+        lock.lock();
+        try {
+            busy.forEach((address, exchanges) -> {
+                if (!address.equals(current)) {
+                    exchanges.forEach((exchange, sent) -> {
+                        if (sent - sentBefore < 0) {
+                            others.add(exchange);
+                        }
+                    });
+                }
+            });
+        } finally {
+            lock.unlock();
+        }
+        others.forEach(HttpExchange::close);
     }
 
     @Override
@@ -103,7 +123,7 @@ public final class ConnectionPool implements AutoCloseable {
             closed = true;
             idle.values().forEach(deque -> deque.forEach(kept -> kept.exchange().close()));
             idle.clear();
-            busy.values().forEach(set -> set.forEach(HttpExchange::close));
+            busy.values().forEach(exchanges -> exchanges.keySet().forEach(HttpExchange::close));
         } finally {
             lock.unlock();
         }
@@ -202,7 +222,7 @@ public final class ConnectionPool implements AutoCloseable {
                 exchange.close();
                 throw new IOException("the client is closed");
             }
-            busy.computeIfAbsent(address, any -> new HashSet<>()).add(exchange);
+            busy.computeIfAbsent(address, any -> new HashMap<>()).put(exchange, System.nanoTime());
         } finally {
             lock.unlock();
         }
@@ -211,7 +231,7 @@ public final class ConnectionPool implements AutoCloseable {
     private void untrack(ServerAddress address, HttpExchange exchange) {
         lock.lock();
         try {
-            busy.getOrDefault(address, Set.of()).remove(exchange);
+            busy.getOrDefault(address, new HashMap<>()).remove(exchange);
         } finally {
             lock.unlock();
         }

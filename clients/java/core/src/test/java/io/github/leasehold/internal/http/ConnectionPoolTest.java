@@ -3,6 +3,7 @@ package io.github.leasehold.internal.http;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.io.InputStream;
@@ -11,6 +12,7 @@ import java.net.ServerSocket;
 import java.net.Socket;
 import java.net.SocketTimeoutException;
 import java.nio.charset.StandardCharsets;
+import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -112,6 +114,33 @@ class ConnectionPoolTest {
         Thread.sleep(200);
         listener.close();
         assertThrows(NotSentException.class, this::get, "nothing was written, so nothing can have happened");
+    }
+
+    @Test
+    void requestsThatWaitForAnotherServerThanTheCurrentOneEnd() throws Exception {
+        serve(connection -> {
+            readRequest(connection);
+            connection.getInputStream().read();
+        });
+        AtomicReference<Exception> thrown = new AtomicReference<>();
+        Thread sender = new Thread(() -> {
+            try {
+                get();
+            } catch (IOException ended) {
+                thrown.set(ended);
+            }
+        });
+        long before = System.nanoTime();
+        sender.start();
+        pool.abortOthers(new ServerAddress("127.0.0.1", 1, false, null), before);
+        Thread.sleep(200);
+        assertTrue(sender.isAlive(), "it was sent after that time");
+        pool.abortOthers(address, System.nanoTime());
+        Thread.sleep(200);
+        assertTrue(sender.isAlive(), "it waits for the current server");
+        pool.abortOthers(new ServerAddress("127.0.0.1", 1, false, null), System.nanoTime());
+        sender.join();
+        assertFalse(thrown.get() instanceof NotSentException, () -> thrown.get().toString());
     }
 
     @Test
