@@ -71,8 +71,8 @@ def test_the_wheel_alone_runs_the_quickstart(server: Server, tmp_path: Path) -> 
     (wheel,) = (REPOSITORY / "target" / "python" / "wheels").glob("leasehold-*.whl")
     python = tmp_path / "empty" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "empty"], check=True)
-    install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-index", wheel]
-    subprocess.run(install, check=True, cwd=tmp_path)
+    options = ["-q", "--disable-pip-version-check", "--no-index"]
+    subprocess.run([str(python), "-m", "pip", "install", *options, str(wheel)], check=True, cwd=tmp_path)
     program = tmp_path / "quickstart.py"
     program.write_text(code_blocks(README)[0].replace("127.0.0.1:7421", server.address))
     done = subprocess.run([python, "-I", program], capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)

@@ -201,7 +201,8 @@ def test_a_callback_that_fails_exits_or_blocks_stops_no_other(leasehold_server: 
 
 
 def test_a_lease_with_a_callback_leaves_nothing_behind(leasehold_server: TestServer) -> None:
-    client, called = leasehold_server.client("worker-1"), []
+    client = leasehold_server.client("worker-1")
+    called: list[leasehold.Lease] = []
     before = len(_wait._watcher._callbacks)
     gone = []
     for _ in range(3):
