@@ -59,7 +59,7 @@ struct HeldState {
     /// Set by a release, so that its end is not taken for a loss.
     released: Arc<AtomicBool>,
     /// Whether work had to stop before the release.
-    stopped_before_release: AtomicBool,
+    stopped_before_release: Arc<AtomicBool>,
     watchers: Mutex<Vec<AbortHandle>>,
 }
 
@@ -80,7 +80,7 @@ impl NativeLease {
             handle,
             guard: Arc::new(tokio::sync::Mutex::new(Some(guard))),
             released: Arc::default(),
-            stopped_before_release: AtomicBool::default(),
+            stopped_before_release: Arc::default(),
             watchers: Mutex::default(),
         }))
     }
@@ -97,13 +97,15 @@ impl NativeLease {
         Ok(self.held(py)?.guard.clone())
     }
 
-    /// Runs `act` on the runtime when work must stop, unless the lease is released before.
+    /// Runs `act` on the runtime when work must stop, unless the lease is released before. A release that comes just after the stop does
+    /// not hide it.
     fn when_stopped(&self, py: Python<'_>, act: impl FnOnce() + Send + 'static) -> PyResult<()> {
         let held = self.held(py)?;
-        let (handle, suspensions, released) = (held.handle.clone(), held.suspensions, held.released.clone());
+        let (handle, suspensions) = (held.handle.clone(), held.suspensions);
+        let (released, stopped) = (held.released.clone(), held.stopped_before_release.clone());
         let task = runtime(py)?.spawn(async move {
             handle.wait_stopped_since(suspensions).await;
-            if !released.load(Ordering::Acquire) {
+            if !released.load(Ordering::Acquire) || stopped.load(Ordering::Acquire) {
                 act();
             }
         });

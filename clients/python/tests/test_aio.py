@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+import types
+from collections.abc import Coroutine, Generator
+from typing import Any
 
 import pytest
 
@@ -76,6 +79,51 @@ def test_a_canceled_acquire_leaves_no_lease_behind(server: Server) -> None:
                     pass
             async with client.lock("aio/storm", wait=30):
                 pass
+
+    asyncio.run(main())
+
+
+@types.coroutine
+def cancel_at(coroutine: Coroutine[Any, None, None], turn: int) -> Generator[Any, None, bool]:
+    """Runs a coroutine, and cancels it at its wait number `turn`. False if it ends before."""
+    waits, future = 0, coroutine.send(None)
+    try:
+        while True:
+            if waits == turn:
+                future = coroutine.throw(asyncio.CancelledError())
+            waits += 1
+            yield future
+            future = coroutine.send(None)
+    except StopIteration:
+        return waits > turn
+    except asyncio.CancelledError:
+        return True
+
+
+def test_a_cancellation_at_every_await_leaves_nothing_held(server: Server) -> None:
+    names = ["aio/every/1", "aio/every/2", "aio/every/3"]
+
+    async def work(client: aio.Client) -> None:
+        async with client.lock(names[0], wait=30) as lease:
+            await lease.put("key", "value")
+            async with client.lock_all(names[1:], wait=30, timeout=60):
+                await lease.check()
+            await client.queue("aio/every").send("message")
+            message = await client.queue("aio/every").recv(1)
+            if message is not None:
+                async with message:
+                    await lease.rotate()
+        async with client.election("aio/every/1") as leader:
+            await leader.wait_lost(0.001)
+
+    async def main() -> None:
+        async with aio.Client(server.address, holder="a") as client, aio.Client(server.address, holder="b") as other:
+            turn = 0
+            while await cancel_at(work(client), turn):
+                turn += 1
+                async with other.lock_all(names, wait=30) as leases:
+                    assert [lease.state for lease in leases] == ["held"] * 3, f"after a cancellation at wait {turn}"
+            assert turn > 10, f"only {turn} waits"
 
     asyncio.run(main())
 

@@ -67,6 +67,22 @@ def test_an_example_runs(server: Server, example: str, lines: int) -> None:
     assert len(run(CLIENT / "examples" / example, server.address).splitlines()) == lines
 
 
+def test_the_wheel_alone_runs_the_quickstart(server: Server, tmp_path: Path) -> None:
+    (wheel,) = (REPOSITORY / "target" / "python" / "wheels").glob("leasehold-*.whl")
+    python = tmp_path / "empty" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "empty"], check=True)
+    options = ["-q", "--disable-pip-version-check", "--no-index"]
+    subprocess.run([str(python), "-m", "pip", "install", *options, str(wheel)], check=True, cwd=tmp_path)
+    program = tmp_path / "quickstart.py"
+    program.write_text(code_blocks(README)[0].replace("127.0.0.1:7421", server.address))
+    done = subprocess.run([python, "-I", program], capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
+    assert (done.stdout.split(" ")[0], done.stderr) == ("settling", "")
+    # What needs no package of others; the other fences name theirs as extras.
+    modules = ["aio", "testing", "fence.asgi", "fence.conninfo", "fence.http", "fence.sqlite", "fence.wsgi"]
+    imports = "; ".join(f"import leasehold.{module}" for module in modules)
+    subprocess.run([python, "-I", "-c", imports], check=True, cwd=tmp_path)
+
+
 def test_every_exported_name_is_documented() -> None:
     import leasehold
 

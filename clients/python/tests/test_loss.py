@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import threading
 import time
+import weakref
+from collections.abc import Callable
 
 import pytest
 
 import leasehold
-from leasehold import aio
+from leasehold import _native, _wait, aio
+from leasehold.aio import _wait as aio_wait
 from leasehold.testing import TestServer
 
 from servers import PATIENCE, wait_until
@@ -165,6 +169,127 @@ def test_a_callable_is_called_with_the_lost_lease(leasehold_server: TestServer) 
     client.lock("other", on_lost=on_lost).acquire().release()
     leasehold_server.settle()
     assert not called.wait(0.05), "a release is not a loss"
+
+
+def test_a_callback_that_fails_exits_or_blocks_stops_no_other(leasehold_server: TestServer) -> None:
+    client, blocked, called = leasehold_server.client("worker-1"), threading.Event(), threading.Event()
+
+    def fail(lease: leasehold.Lease) -> None:
+        raise ValueError("a callback of the program fails")
+
+    def leave(lease: leasehold.Lease) -> None:
+        raise SystemExit(1)
+
+    def block(lease: leasehold.Lease) -> None:
+        blocked.set()
+        threading.Event().wait()
+
+    callbacks = {"fail": fail, "leave": leave, "block": block, "last": lambda lease: called.set()}
+    leases = [client.lock(name, on_lost=callback).acquire() for name, callback in callbacks.items()]
+    for name in callbacks:
+        leasehold_server.revoke(name)
+    assert blocked.wait(PATIENCE) and called.wait(PATIENCE)
+    # The same thread interrupts blocks.
+    with pytest.raises(leasehold.LeaseLostError):
+        with client.lock("interrupted"):
+            leasehold_server.revoke("interrupted")
+            deadline = time.monotonic() + PATIENCE
+            while time.monotonic() < deadline:
+                time.sleep(0.001)
+            pytest.fail("the block was not stopped")
+    assert all(lease.state == "lost" for lease in leases)
+
+
+def test_a_lease_with_a_callback_leaves_nothing_behind(leasehold_server: TestServer) -> None:
+    client = leasehold_server.client("worker-1")
+    called: list[leasehold.Lease] = []
+    before = len(_wait._watcher._callbacks)
+    gone = []
+    for _ in range(3):
+        with client.lock("jobs/settle", on_lost=called.append) as lease:
+            gone.append(weakref.ref(lease))
+    del lease
+    dropped = client.lock("jobs/dropped", on_lost=called.append).acquire()
+    gone.append(weakref.ref(dropped))
+    del dropped
+    gc.collect()
+    assert [reference() for reference in gone] == [None] * 4
+    assert len(_wait._watcher._callbacks) == before
+    wait_until(lambda: not leasehold_server.holders("jobs/dropped"), "the last reference released the lease")
+    assert called == []
+
+
+def test_a_release_just_after_the_loss_does_not_hide_it(leasehold_server: TestServer) -> None:
+    client = leasehold_server.client("worker-1")
+    for round in range(30):
+        called = threading.Event()
+        lease = client.lock(f"jobs/{round}", on_lost=lambda _: called.set()).acquire()
+        leasehold_server.revoke(f"jobs/{round}")
+        while not lease.lost.is_set():
+            pass
+        with contextlib.suppress(leasehold.LeaseholdError):
+            lease.release()
+        del lease
+        assert called.wait(PATIENCE)
+
+
+def test_a_failing_callback_loses_no_completion_of_its_event_loop(leasehold_server: TestServer) -> None:
+    reported: list[object] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context.get("exception")))
+        client = leasehold_server.aio_client("worker-1")
+
+        def fail(lease: aio.Lease) -> None:
+            raise ValueError("a callback of the program fails")
+
+        leases = [await client.lock(f"jobs/{number}", on_lost=fail).acquire() for number in range(5)]
+        waits = [asyncio.create_task(lease.lost.wait()) for lease in leases]
+        await asyncio.sleep(0)
+        for number in range(5):
+            leasehold_server.revoke(f"jobs/{number}")
+        # The event loop did not run meanwhile: all of them arrive at once.
+        assert await asyncio.wait_for(asyncio.gather(*waits), PATIENCE) == [True] * 5
+        async with client.lock("another") as lease:
+            assert lease.state == "held"
+
+    asyncio.run(main())
+    assert [type(one) for one in reported] == [ValueError] * 5
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_no_cancellation_is_lost_when_the_lease_is_granted(leasehold_server: TestServer, turns: int) -> None:
+    async def main() -> None:
+        client, loop = leasehold_server.aio_client("worker-1"), asyncio.get_running_loop()
+        notifications = aio_wait._notifications()
+        register, canceled = notifications.register, []
+
+        def cancel_after(left: int) -> None:
+            if left > 0:
+                loop.call_soon(cancel_after, left - 1)
+            else:
+                canceled.append(acquiring.cancel())
+
+        def register_and_cancel(callback: Callable[[], None]) -> tuple[_native.CompletionQueue, int]:
+            def granted() -> None:
+                callback()
+                cancel_after(turns)
+
+            return register(granted)
+
+        notifications.register = register_and_cancel  # type: ignore[method-assign]
+        acquiring = asyncio.create_task(client.lock("jobs/settle", timeout=PATIENCE).acquire())
+        await asyncio.wait({acquiring})
+        notifications.register = register  # type: ignore[method-assign]
+        while not canceled:
+            await asyncio.sleep(0)
+        assert acquiring.cancelled() == canceled[0], "a task that was canceled in time ends as canceled"
+        if not acquiring.cancelled():
+            await acquiring.result().release()
+        async with client.lock("jobs/settle", wait=PATIENCE):
+            pass
+
+    asyncio.run(main())
 
 
 def test_a_coroutine_is_called_with_the_lost_lease(leasehold_server: TestServer) -> None:

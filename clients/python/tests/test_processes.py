@@ -136,6 +136,158 @@ ctypes.pythonapi.Py_IncRef(ctypes.py_object(lease))
         pass
 
 
+#: The exit takes a while after the interpreter began to end: `__del__` of a module's object runs then.
+SLOW_EXIT = """
+import time
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.3)
+slow = Slow()
+"""
+
+
+def test_an_exit_while_threads_acquire_and_watch_aborts_nothing(server: Server) -> None:
+    source = f"""
+import leasehold, sys, threading
+{SLOW_EXIT}
+client = leasehold.Client(sys.argv[1], holder="exiting")
+held = client.lock("processes/exit-busy", on_lost=print).acquire()
+def acquire(number):
+    while True:
+        try:
+            client.lock("processes/exit-busy", wait=600).acquire()
+        except leasehold.LeaseholdError:
+            pass
+for number in range(16):
+    threading.Thread(target=acquire, args=(number,), daemon=True).start()
+watched = client.lock("processes/exit-watched", on_lost=lambda lease: time.sleep(600)).acquire()
+time.sleep(0.5)
+print("ends")
+"""
+    for _ in range(3):
+        program = run_program(source, server.address)
+        output, errors = program.communicate(timeout=PATIENCE)
+        assert (output, errors, program.returncode) == ("ends\n", "", 0)
+
+
+def test_an_exit_while_an_event_loop_waits_aborts_nothing(server: Server) -> None:
+    source = f"""
+import asyncio, leasehold, sys, threading
+from leasehold import aio
+{SLOW_EXIT}
+client = aio.Client(sys.argv[1], holder="exiting")
+async def main():
+    async with client.lock("processes/exit-loop", on_lost="ignore"):
+        await client.lock("processes/exit-loop", wait=600).acquire()
+threading.Thread(target=asyncio.run, args=(main(),), daemon=True).start()
+time.sleep(0.5)
+print("ends")
+"""
+    program = run_program(source, server.address)
+    output, errors = program.communicate(timeout=PATIENCE)
+    assert (output, errors, program.returncode) == ("ends\n", "", 0)
+
+
+def test_an_event_loop_that_is_closed_with_pending_operations_disturbs_nothing(server: Server) -> None:
+    source = """
+import asyncio, gc, leasehold, sys
+from leasehold import aio
+client = aio.Client(sys.argv[1], holder="loops")
+kept = []
+async def start():
+    kept.append(await client.lock("processes/loops", on_lost=print).acquire())
+    kept.append(asyncio.ensure_future(client.lock("processes/loops", wait=600).acquire()))
+    kept.append(asyncio.ensure_future(client.lock("processes/free").acquire()))
+    await asyncio.sleep(0)
+async def use():
+    async with client.lock("processes/other") as lease:
+        return lease.state
+for _ in range(3):
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(start())
+    # Nothing was canceled or awaited: completions arrive at a loop that does not exist any more.
+    loop.close()
+    del loop
+    kept.clear()
+    gc.collect()
+    print(asyncio.run(use()))
+asyncio.run(client.close())
+"""
+    program = run_program(source, server.address, PYTHONWARNINGS="ignore")
+    output, errors = program.communicate(timeout=PATIENCE)
+    assert (output, program.returncode) == ("held\n" * 3, 0), errors
+    assert "panicked" not in errors and "Fatal" not in errors, errors
+
+
+def test_threads_fork_while_others_acquire(server: Server) -> None:
+    source = """
+import leasehold, os, sys, threading, time
+client = leasehold.Client(sys.argv[1], holder="forking")
+held = client.lock("processes/fork-held", on_lost="ignore").acquire()
+ended = threading.Event()
+def acquire(number):
+    while not ended.is_set():
+        with client.lock(f"processes/fork-busy/{number}"):
+            pass
+def fork(number):
+    for round in range(5):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                with client.lock(f"processes/fork-child/{number}", wait=30) as own:
+                    status = 0 if (own.state, held.state) == ("held", "lost") else 2
+            finally:
+                os._exit(status)
+        statuses.append(os.waitpid(child, 0)[1])
+statuses = []
+busy = [threading.Thread(target=acquire, args=(number,)) for number in range(4)]
+forks = [threading.Thread(target=fork, args=(number,)) for number in range(4)]
+for thread in busy + forks:
+    thread.start()
+for thread in forks:
+    thread.join()
+ended.set()
+for thread in busy:
+    thread.join()
+held.check()
+print(statuses.count(0), held.state)
+"""
+    program = run_program(source, server.address)
+    output, errors = program.communicate(timeout=PATIENCE)
+    assert (output, program.returncode) == ("20 held\n", 0), errors
+
+
+def test_thousands_of_threads_and_tasks_acquire_while_leases_stay_held(server: Server) -> None:
+    source = """
+import asyncio, ctypes, leasehold, sys, threading
+from leasehold import aio
+client = leasehold.Client(sys.argv[1], holder="storm", session_ttl=2)
+held = client.lock("processes/storm-held", on_lost="ignore").acquire()
+tokens = []
+def acquire(number):
+    with client.lock(f"processes/storm/{number % 50}", wait=50) as lease:
+        tokens.append(lease.token_number)
+threads = [threading.Thread(target=acquire, args=(number,)) for number in range(500)]
+for thread in threads:
+    thread.start()
+async def tasks():
+    async with aio.Client(sys.argv[1], holder="storm-aio") as other:
+        async def one(number):
+            async with other.lock(f"processes/storm/{number % 50}", wait=50) as lease:
+                tokens.append(lease.token_number)
+        await asyncio.gather(*(one(number) for number in range(2000)))
+asyncio.run(tasks())
+for thread in threads:
+    thread.join()
+held.check()
+print(len(set(tokens)), held.state, held.lost.is_set())
+"""
+    program = run_program(source, server.address)
+    output, errors = program.communicate(timeout=PATIENCE * 2)
+    assert (output, program.returncode) == ("2500 held False\n", 0), errors
+
+
 def test_a_server_that_is_gone_suspends_the_lease_at_its_deadline(own_server: Server) -> None:
     client = Client(own_server.address, holder="a", session_ttl=1)
     lease = client.lock("x", on_lost="ignore").acquire()

@@ -84,6 +84,38 @@ fn the_readme_runs_a_command_under_a_lease() {
     assert!(history.to_string().contains(number), "{history}");
 }
 
+/// Languages of the clients: the test that runs the README's block, and how that test writes the address of the server.
+const SNIPPETS: [(&str, &str, &str); 4] = [
+    ("python", "clients/python/tests/test_readme.py", "server.address"),
+    ("ts", "clients/typescript/test/project-readme.test.ts", "server.address"),
+    ("go", "clients/go/pgxfence/readme_test.go", "server.Addr"),
+    ("java", "clients/java/jdbc/src/test/java/io/github/leasehold/jdbc/ProjectReadmeTest.java", "server.address()"),
+];
+
+/// Lines without indentation.
+fn plain_lines(text: &str) -> Vec<&str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
+}
+
+/// Whether a source contains the lines of a block, one after the other.
+fn contains_lines(source: &str, block: &str) -> bool {
+    let (source, block) = (plain_lines(source), plain_lines(block));
+    !block.is_empty() && source.windows(block.len()).any(|lines| lines == block)
+}
+
+#[test]
+fn the_readmes_snippet_of_each_language_is_run_by_a_test_of_its_client() {
+    let page = read("README.md");
+    for (language, test, address) in SNIPPETS {
+        let blocks: Vec<_> = page.split(&format!("```{language}\n")).skip(1).collect();
+        assert_eq!(blocks.len(), 1, "{language}");
+        let block = blocks[0].split("```").next().expect("it ends").replace("\"127.0.0.1:7421\"", address);
+        assert!(contains_lines(&read(test), &block), "{test} does not contain the snippet of README.md:\n{block}");
+    }
+    assert!(contains_lines("a\n  b\n\nc\n", "b\nc"));
+    assert!(!contains_lines("a\nb\nx\nc\n", "b\nc") && !contains_lines("a", ""));
+}
+
 #[test]
 fn the_systemd_unit_and_its_configuration_file_are_valid() {
     let unit = read("deploy/leasehold.service");

@@ -34,8 +34,21 @@ impl DependencyRules {
         }
     }
 
-    /// Every violation, with the package.
+    /// Every violation, with the package; and every exception that these packages do not need.
     pub fn violations(&self, packages: &[RegistryPackage]) -> Vec<String> {
+        let mut found = self.violations_of(packages);
+        for name in &self.duplicates {
+            match packages.iter().filter(|package| package.name == *name).count() {
+                0 => found.push(format!("{name}: not used; remove it from bans.skip")),
+                1 => found.push(format!("{name}: one version; remove it from bans.skip")),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// Every violation, with the package. For packages that do not need all exceptions.
+    pub fn violations_of(&self, packages: &[RegistryPackage]) -> Vec<String> {
         let licenses: Vec<&str> = self.licenses.iter().map(String::as_str).collect();
         let mut found = Vec::new();
         let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -56,19 +69,10 @@ impl DependencyRules {
             versions.entry(name).or_default().push(version);
         }
         for (name, versions) in &versions {
-            let accepted = self.duplicates.iter().any(|duplicate| duplicate == name);
-            match (versions.len() > 1, accepted) {
-                (true, false) => found.push(format!("{name}: versions {}", versions.join(" and "))),
-                (false, true) => found.push(format!("{name}: one version; remove it from bans.skip")),
-                _ => {}
+            if versions.len() > 1 && !self.duplicates.iter().any(|duplicate| duplicate == name) {
+                found.push(format!("{name}: versions {}", versions.join(" and ")));
             }
         }
-        found.extend(
-            self.duplicates
-                .iter()
-                .filter(|name| !versions.contains_key(name.as_str()))
-                .map(|name| format!("{name}: not used; remove it from bans.skip")),
-        );
         found
     }
 }

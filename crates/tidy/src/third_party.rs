@@ -42,19 +42,43 @@ pub struct ThirdParty {
 impl ThirdParty {
     /// What is linked into a crate of the workspace, on the platform of releases.
     pub fn of(package: &str) -> Self {
-        Self::read(&["-p", package, "-e", "normal", "--target", "x86_64-unknown-linux-gnu"], package)
+        CargoWorkspace::main().third_party(&["-p", package, "-e", "normal", "--target", "x86_64-unknown-linux-gnu"], package)
     }
 
     /// Everything that any crate of the workspace needs on any platform, for building and testing too.
     pub fn of_workspace() -> Self {
-        Self::read(&["--workspace", "-e", "normal,build,dev", "--target", "all"], "leasehold-cli")
+        CargoWorkspace::main().third_party(&["--workspace", "-e", "normal,build,dev", "--target", "all"], "leasehold-cli")
     }
 
-    fn read(tree: &[&str], root: &str) -> Self {
-        let built = built(tree);
-        let metadata: Value =
-            serde_json::from_str(&cargo(&["metadata", "--format-version", "1"])).expect("cargo metadata prints JSON");
-        let checksums = checksums();
+    /// What the native module of the Python client is built of, on any platform. It is a workspace with a lock file of its own.
+    pub fn of_python_binding() -> Self {
+        CargoWorkspace::python_binding().third_party(&["-e", "normal,build", "--target", "all"], "leasehold-python")
+    }
+}
+
+/// A workspace with its lock file.
+struct CargoWorkspace {
+    directory: PathBuf,
+    /// Arguments of every cargo command.
+    arguments: &'static [&'static str],
+}
+
+impl CargoWorkspace {
+    /// Its packages are on this machine, because this test is built with them.
+    fn main() -> Self {
+        Self { directory: root(), arguments: &["--locked", "--offline"] }
+    }
+
+    /// Cargo downloads what is missing: a machine that never built the Python client has not all of its packages.
+    fn python_binding() -> Self {
+        Self { directory: root().join("clients/python"), arguments: &["--locked"] }
+    }
+
+    fn third_party(&self, tree: &[&str], root: &str) -> ThirdParty {
+        let built = self.built(tree);
+        let metadata = self.cargo(&["metadata", "--format-version", "1"]);
+        let metadata: Value = serde_json::from_str(&metadata).expect("cargo metadata prints JSON");
+        let checksums = self.checksums();
         let all = metadata["packages"].as_array().expect("metadata lists packages");
         let keys: BTreeMap<&str, (String, String)> =
             all.iter().map(|package| (text(&package["id"]), key(package))).collect();
@@ -101,7 +125,43 @@ impl ThirdParty {
             .collect();
         packages.sort_by(|one, other| (&one.name, &one.version).cmp(&(&other.name, &other.version)));
         let version = all.iter().find(|package| package["name"] == root).map(|package| text(&package["version"]));
-        Self { version: version.unwrap_or_default().to_owned(), direct, packages }
+        ThirdParty { version: version.unwrap_or_default().to_owned(), direct, packages }
+    }
+
+    /// Names and versions that `cargo tree` lists.
+    fn built(&self, arguments: &[&str]) -> BTreeSet<(String, String)> {
+        let output = self.cargo(&[&["tree", "--prefix", "none", "--format", "{p}"], arguments].concat());
+        // One line is `name v1.2.3 (proc-macro) (/a/path) (*)`.
+        let package = |line: &str| {
+            let mut words = line.split(' ');
+            Some((words.next()?.to_owned(), words.next()?.strip_prefix('v')?.to_owned()))
+        };
+        let found: BTreeSet<_> = output.lines().filter_map(package).collect();
+        assert!(found.len() > 100, "cargo tree lists only {} packages", found.len());
+        found
+    }
+
+    /// Checksums of packages in `Cargo.lock`.
+    fn checksums(&self) -> BTreeMap<(String, String), String> {
+        let lock = std::fs::read_to_string(self.directory.join("Cargo.lock")).expect("the lock file exists");
+        let lock: toml::Table = lock.parse().expect("it is TOML");
+        let field =
+            |package: &toml::Value, name: &str| package.get(name).and_then(toml::Value::as_str).map(str::to_owned);
+        let packages = lock["package"].as_array().expect("the lock file lists packages");
+        packages
+            .iter()
+            .filter_map(|package| {
+                Some(((field(package, "name")?, field(package, "version")?), field(package, "checksum")?))
+            })
+            .collect()
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> String {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+        let output = Command::new(cargo).args(arguments).args(self.arguments).current_dir(&self.directory).output();
+        let output = output.expect("cargo starts");
+        assert!(output.status.success(), "cargo {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("cargo prints UTF-8")
     }
 }
 
@@ -113,42 +173,7 @@ fn key(package: &Value) -> (String, String) {
     (text(&package["name"]).to_owned(), text(&package["version"]).to_owned())
 }
 
-/// Names and versions that `cargo tree` lists.
-fn built(arguments: &[&str]) -> BTreeSet<(String, String)> {
-    let output = cargo(&[&["tree", "--prefix", "none", "--format", "{p}"], arguments].concat());
-    // One line is `name v1.2.3 (proc-macro) (/a/path) (*)`.
-    let package = |line: &str| {
-        let mut words = line.split(' ');
-        Some((words.next()?.to_owned(), words.next()?.strip_prefix('v')?.to_owned()))
-    };
-    let found: BTreeSet<_> = output.lines().filter_map(package).collect();
-    assert!(found.len() > 100, "cargo tree lists only {} packages", found.len());
-    found
-}
-
-/// Checksums of packages in `Cargo.lock`.
-fn checksums() -> BTreeMap<(String, String), String> {
-    let path = root().join("Cargo.lock");
-    let lock: toml::Table = std::fs::read_to_string(path).expect("the lock file exists").parse().expect("it is TOML");
-    let field = |package: &toml::Value, name: &str| package.get(name).and_then(toml::Value::as_str).map(str::to_owned);
-    let packages = lock["package"].as_array().expect("the lock file lists packages");
-    packages
-        .iter()
-        .filter_map(|package| {
-            Some(((field(package, "name")?, field(package, "version")?), field(package, "checksum")?))
-        })
-        .collect()
-}
-
 /// The directory of the workspace.
 pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn cargo(arguments: &[&str]) -> String {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let output = Command::new(cargo).args(arguments).args(["--locked", "--offline"]).current_dir(root()).output();
-    let output = output.expect("cargo starts");
-    assert!(output.status.success(), "cargo {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("cargo prints UTF-8")
 }

@@ -1,4 +1,5 @@
-//! What others contribute to a build: licenses, banned crates, sources, duplicates, `NOTICE` and the bill of materials (A18).
+//! What others contribute to a build: licenses, banned crates, sources and duplicates, of the workspace and of the Python binding; `NOTICE`
+//! and the bill of materials (A18).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,6 +17,14 @@ fn rules() -> DependencyRules {
 fn every_dependency_keeps_the_rules_of_deny_toml() {
     let all = ThirdParty::of_workspace();
     let violations = rules().violations(&all.packages);
+    assert!(violations.is_empty(), "see deny.toml:\n{}", violations.join("\n"));
+}
+
+#[test]
+fn the_dependencies_of_the_python_binding_keep_the_same_rules() {
+    let all = ThirdParty::of_python_binding();
+    assert!(all.packages.iter().any(|package| package.name == "pyo3"), "the lock file of clients/python");
+    let violations = rules().violations_of(&all.packages);
     assert!(violations.is_empty(), "see deny.toml:\n{}", violations.join("\n"));
 }
 
@@ -51,9 +60,11 @@ fn each_kind_of_violation_is_found() {
     for (added, part) in cases {
         let found = found(&added);
         assert!(found.len() == 1 && found[0].contains(part), "{part}: {found:?}");
+        assert_eq!(rules.violations_of(&added), found, "without the exceptions too");
     }
     assert_eq!(rules.violations(&two[..1]).len(), 1, "an exception that is not needed any more");
     assert_eq!(rules.violations(&[]).len(), 1);
+    assert_eq!(rules.violations_of(&two), [""; 0]);
 }
 
 #[test]

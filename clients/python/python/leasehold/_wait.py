@@ -6,6 +6,7 @@ A thread that waits gives up the interpreter lock. It wakes up a few times per s
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import threading
 import time
@@ -54,7 +55,7 @@ def run(
                 operation.reply(False)
     except BaseException as error:
         if not isinstance(error, OutcomeUnknownError):
-            operation.cancel()
+            _abandon(operation)
         raise
     try:
         return operation.result()
@@ -64,6 +65,16 @@ def run(
         raise failed from None
     except OutcomeUnknownError as error:
         raise _resolvable(error) from None
+
+
+def _abandon(operation: _native.Operation[Any]) -> None:
+    """Cancels an operation. What it was granted already is released now, and not when the traceback that refers to it is deleted."""
+    operation.cancel()
+    try:
+        operation.result()
+    except Exception:
+        # It has no result, or its error does not matter any more.
+        pass
 
 
 def _wait(operation: _native.Operation[Any], timeout: Optional[float]) -> None:
@@ -146,7 +157,7 @@ def wait_some(operation: _native.Operation[T], timeout: Optional[float]) -> Opti
 
 
 class _Watcher:
-    """The thread that runs callbacks about lost leases: one per process, started with the first callback."""
+    """The thread that learns of lost leases: one per process, started with the first watch. It runs no code of the program."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -166,26 +177,21 @@ class _Watcher:
             return key
 
     def forget(self, key: int) -> None:
-        with self._lock:
-            self._callbacks.pop(key, None)
+        # Without the lock: the garbage collector calls it, perhaps on a thread that holds the lock.
+        self._callbacks.pop(key, None)
 
     def _deliver(self, queue: _native.CompletionQueue) -> None:
         while True:
             for key in queue.wait(3600.0):
-                with self._lock:
-                    callback = self._callbacks.pop(key, None)
+                callback = self._callbacks.pop(key, None)
                 if callback is not None:
                     try:
                         callback()
-                    except Exception:
-                        _report("callback of a lost lease failed")
+                    except BaseException:
+                        _logger.exception("a lost lease was not reported")
 
 
-def _report(message: str) -> None:
-    import logging
-
-    logging.getLogger("leasehold").exception(message)
-
+_logger = logging.getLogger("leasehold")
 
 _watcher = _Watcher()
 
@@ -199,11 +205,27 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def call_when_stopped(native: _native.NativeLease, callback: Callable[[], Any]) -> Callable[[], None]:
-    """Runs a callback on a thread of this package when work must stop. Returns a function that withdraws it."""
+def watch_stop(native: _native.NativeLease, act: Callable[[], None]) -> Callable[[], None]:
+    """Acts on the watching thread when work must stop, so it must not block. Returns a function that withdraws it."""
     watcher = _watcher
-    key = watcher.watch(native, lambda: callback() and None)
+    key = watcher.watch(native, act)
     return lambda: watcher.forget(key)
+
+
+def call_when_stopped(native: _native.NativeLease, callback: Callable[[], Any]) -> Callable[[], None]:
+    """Runs a callback of the program on a thread of its own when work must stop. Returns a function that withdraws it."""
+
+    def run_callback() -> None:
+        try:
+            callback()
+        except BaseException:
+            # Also SystemExit: Python would end this thread without a word.
+            _logger.exception("the on_lost callback of a lease failed")
+
+    def start() -> None:
+        threading.Thread(target=run_callback, name="leasehold-on-lost", daemon=True).start()
+
+    return watch_stop(native, start)
 
 
 class Interruption:
@@ -214,7 +236,7 @@ class Interruption:
         self._thread = threading.get_ident()
         self._active = True
         self._sent = False
-        self._withdraw = call_when_stopped(native, self._interrupt)
+        self._withdraw = watch_stop(native, self._interrupt)
 
     def _interrupt(self) -> None:
         with self._lock:

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import contextvars
+import weakref
+from collections.abc import Callable
 from types import TracebackType
-from typing import Literal, Optional, TypeVar, Union
+from typing import Any, Literal, Optional, TypeVar, Union
 
 from . import _native
 from ._settings import OnLost, held_leases
@@ -39,14 +41,29 @@ class Lease:
         self._on_lost = on_lost
         self._interruption: Optional[Interruption] = None
         self._outer: Optional[contextvars.Token[Optional[Lease]]] = None
+        #: The lease itself, from the release of a lost lease until ``on_lost`` was called with it.
+        self._kept: list[Lease] = []
         self._resource = native.resource
         held_leases.add(self)
         #: Set as soon as the lease was lost or its local deadline passed.
         self.lost = Lost(native)
+        self._withdraw: Optional[Callable[[], None]] = None
         if on_lost == "exit":
             native.exit_when_stopped()
         elif callable(on_lost):
-            call_when_stopped(native, lambda: on_lost(self))
+            self._call_when_stopped(on_lost)
+
+    def _call_when_stopped(self, on_lost: Callable[[Any], Any]) -> None:
+        # The watch keeps neither the lease nor, after the release, itself: deleting the last reference releases the lease.
+        this, kept = weakref.ref(self), self._kept
+
+        def call() -> Any:
+            lease = this()
+            kept.clear()
+            return None if lease is None else on_lost(lease)
+
+        self._withdraw = call_when_stopped(self._native, call)
+        weakref.finalize(self, self._withdraw).atexit = False
 
     @property
     def resource(self) -> str:
@@ -152,6 +169,12 @@ class Lease:
 
     def release(self) -> None:
         """Releases the lease and waits for the confirmation. Calling it again does nothing."""
+        if self._withdraw is not None:
+            if self.lost.is_set():
+                self._kept.append(self)
+            else:
+                self._withdraw()
+            self._withdraw = None
         run(self._native.release())
 
     def conninfo(self, url: str) -> str:

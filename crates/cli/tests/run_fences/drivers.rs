@@ -1,5 +1,5 @@
 //! Database drivers with the token of the connection: unchanged programs under `leasehold run --fence`, and the spellings of
-//! `docs/how-to/fence/unmodified-programs.md`, whose Python blocks run here.
+//! `docs/how-to/fence/unmodified-programs.md`, whose Python blocks run here. The tests of node-postgres, pgx and JDBC are in `clients/`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -69,6 +69,23 @@ async fn unchanged_programs_of_libpq_drivers_write_under_their_lease_and_not_wit
         assert!(without.exit == 1 && without.err.contains("TOKEN_INVALID"), "{driver}: {without:?}");
         assert_eq!(base.rows().await, 3 * i64::try_from(number + 1).expect("small"), "{driver}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_ignores_pgoptions_is_refused_without_the_setting() {
+    let base = FencedDatabase::new().await;
+    let (python, url) = (python(), base.url());
+    let program = r#"
+import asyncio, asyncpg
+async def main():
+    db = await asyncpg.connect()
+    await db.execute("INSERT INTO paid VALUES (7, 1200)")
+asyncio.run(main())
+"#;
+    let python = python.to_str().expect("plain");
+    let refused = run(&mut base.command(&["run", RESOURCE, "--fence", &url, "--", python, "-c", program]));
+    assert!(refused.exit == 1 && refused.err.contains("TOKEN_INVALID"), "asyncpg reads PGOPTIONS now: {refused:?}");
+    assert_eq!(base.rows().await, 0);
 }
 
 /// The Python blocks of the page.

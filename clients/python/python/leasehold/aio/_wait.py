@@ -37,6 +37,7 @@ class _Notifications:
         self._callbacks.pop(key, None)
 
     def _deliver(self) -> None:
+        # These callbacks only wake up or cancel tasks, or schedule code of the program: one that raised would keep others from being called.
         for key in self._queue.drain():
             callback = self._callbacks.get(key)
             if callback is not None:
@@ -64,12 +65,7 @@ async def run(
     try:
         operation.notify(queue, key)
         while True:
-            while not operation.ready():
-                changed.clear()
-                try:
-                    await asyncio.wait_for(changed.wait(), timeout)
-                except asyncio.TimeoutError:
-                    raise _unfinished(operation) from None
+            await _ready(operation, changed, timeout)
             requested = operation.requested()
             if requested is None:
                 break
@@ -81,7 +77,7 @@ async def run(
                 operation.reply(False)
     except BaseException as error:
         if not isinstance(error, OutcomeUnknownError):
-            operation.cancel()
+            _abandon(operation)
         raise
     finally:
         notifications.forget(key)
@@ -93,6 +89,36 @@ async def run(
         raise failed from None
     except OutcomeUnknownError as error:
         raise _resolvable(error) from None
+
+
+def _abandon(operation: _native.Operation[Any]) -> None:
+    """Cancels an operation. What it was granted already is released now, and not when the traceback that refers to it is deleted."""
+    operation.cancel()
+    try:
+        operation.result()
+    except Exception:
+        # It has no result, or its error does not matter any more.
+        pass
+
+
+async def _ready(operation: _native.Operation[Any], changed: asyncio.Event, timeout: Optional[float]) -> None:
+    """Waits for a step of an operation.
+
+    Not with ``asyncio.wait_for``: before Python 3.12 it returns normally if the task is canceled just when the step is done, and the
+    cancellation is lost.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = None if timeout is None else loop.time() + timeout
+    timer = None if deadline is None else loop.call_at(deadline, changed.set)
+    try:
+        while not operation.ready():
+            if deadline is not None and loop.time() >= deadline:
+                raise _unfinished(operation)
+            changed.clear()
+            await changed.wait()
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 def _unfinished(operation: _native.Operation[Any]) -> OutcomeUnknownError:
@@ -158,21 +184,35 @@ async def wait_some(operation: _native.Operation[T], timeout: Optional[float]) -
         return None
 
 
-def call_when_stopped(native: _native.NativeLease, callback: Callable[[], Any]) -> Callable[[], None]:
-    """Runs a callback in the event loop when work must stop. Returns a function that withdraws it."""
-    notifications, loop = _notifications(), asyncio.get_running_loop()
+def watch_stop(native: _native.NativeLease, act: Callable[[], None]) -> Callable[[], None]:
+    """Acts in the event loop when work must stop. It must not raise. Returns a function that withdraws it."""
+    notifications = _notifications()
 
     def deliver() -> None:
         notifications.forget(key)
-        outcome = callback()
-        if inspect.isawaitable(outcome):
-            task = asyncio.ensure_future(outcome, loop=loop)
-            _running.add(task)
-            task.add_done_callback(_running.discard)
+        act()
 
     queue, key = notifications.register(deliver)
     native.watch(queue, key)
     return lambda: notifications.forget(key)
+
+
+def call_when_stopped(native: _native.NativeLease, callback: Callable[[], Any]) -> Callable[[], None]:
+    """Runs a callback of the program in the event loop when work must stop. Returns a function that withdraws it."""
+
+    def run_callback() -> None:
+        outcome = callback()
+        if inspect.isawaitable(outcome):
+            task = asyncio.ensure_future(outcome)
+            _running.add(task)
+            task.add_done_callback(_running.discard)
+
+    # The event loop itself reports what the callback raises.
+    return watch_stop(native, lambda: _call_soon(run_callback))
+
+
+def _call_soon(callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(callback)
 
 
 #: Tasks of callbacks. The event loop itself keeps only weak references.
@@ -185,7 +225,7 @@ class Interruption:
     def __init__(self, native: _native.NativeLease) -> None:
         self._task = asyncio.current_task()
         self._sent = False
-        self._withdraw = call_when_stopped(native, self._interrupt)
+        self._withdraw = watch_stop(native, self._interrupt)
 
     def _interrupt(self) -> None:
         if self._task is not None:

@@ -263,8 +263,9 @@ final class DriverOperations {
             if (withSlots.contains(id)) {
                 lease.slot().ifPresent(slot -> grant.put("slot", slot));
             }
-            if (!lease.claimableFuture().isDone()) {
-                grant.put("overlaps_ms", TimeUnit.NANOSECONDS.toMillis(lease.claimFrom() - HolderClock.system().nanos()));
+            long claimFrom = lease.claimFrom();
+            if (claimFrom != Long.MAX_VALUE) {
+                grant.put("overlaps_ms", TimeUnit.NANOSECONDS.toMillis(claimFrom - HolderClock.system().nanos()));
             }
             grants.add(grant);
         }

@@ -6,14 +6,13 @@ import io.github.leasehold.internal.json.Json;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.CancellationException;
 
 /**
  * One acquire, of one lease or of several. It has a key of the session, so that a lost reply is resolved by sending the same body again,
- * and a canceled one can be withdrawn.
+ * and a canceled one is withdrawn by its number.
  */
 final class Acquisition {
-    private static final int WITHDRAW_ATTEMPTS = 10;
+    private static final int ABANDON_ATTEMPTS = 10;
     private static final long WITHDRAW_MILLIS = 1_000;
 
     private final LeaseholdClient client;
@@ -26,6 +25,7 @@ final class Acquisition {
     private String path;
     private String body;
     private long sent;
+    private volatile boolean decided;
 
     private Acquisition(LeaseholdClient client, String resource, List<ResourceAccess> several, AcquireOptions options) {
         this.client = client;
@@ -58,19 +58,26 @@ final class Acquisition {
     private List<Lease> attempt(Cancellation cancellation) {
         prepare(cancellation);
         session.pendingAcquires.incrementAndGet();
+        // A cancel of the program does not end the exchange: the server is asked to withdraw the wait, and its reply then arrives here.
+        Cancellation exchange = new Cancellation();
+        Runnable withdraw = () -> client.withdraw(this::withdraw);
         boolean keepsActor = false;
+        client.endWithClient(exchange);
+        cancellation.onCancel(withdraw);
         try {
-            List<Lease> leases = send(timeoutMillis(), cancellation);
+            List<Lease> leases = send(timeoutMillis(), exchange);
             keepsActor = true;
             return leases;
-        } catch (CancellationException canceled) {
-            keepsActor = true;
-            withdraw();
-            throw canceled;
         } catch (OutcomeUnknownException unknown) {
             keepsActor = true;
+            if (cancellation.isCanceled()) {
+                abandon();
+            }
             throw resolvable(unknown);
         } finally {
+            decided = true;
+            cancellation.remove(withdraw);
+            client.hasEnded(exchange);
             session.pendingAcquires.decrementAndGet();
             if (!keepsActor) {
                 session.actors.release(actor);
@@ -157,21 +164,30 @@ final class Acquisition {
         return new OutcomeUnknownException(problem, pending);
     }
 
+    /** Asks the server once to withdraw the wait. It does not know a wait that has not arrived yet, so it is asked again until there is a reply. */
+    private boolean withdraw() {
+        if (decided || session.hasEnded()) {
+            return true;
+        }
+        try {
+            String named = Body.object("sequence", Long.toString(sequence));
+            ApiRequest request = session.authorize(ApiRequest.post(session.path("cancel"), named));
+            client.servers().send(request, WITHDRAW_MILLIS, WITHDRAW_MILLIS, new Cancellation());
+            return true;
+        } catch (LeaseholdException notWaiting) {
+            return decided;
+        }
+    }
+
     /**
-     * Withdraws the wait, and releases what was granted meanwhile. The request itself may not have arrived yet, so it is repeated under
-     * its key until its outcome is known. If no server answers, the session's reconciliation or its end releases the lease.
+     * The reply to a canceled request was lost. Repeated under its key it has the same outcome: what was granted is released. If no server
+     * answers, the end of the session releases it.
      */
-    private void withdraw() {
-        for (int attempt = 0; attempt < WITHDRAW_ATTEMPTS && !session.hasEnded(); attempt++) {
-            Cancellation none = new Cancellation();
+    private void abandon() {
+        for (int attempt = 0; attempt < ABANDON_ATTEMPTS && !session.hasEnded(); attempt++) {
+            withdraw();
             try {
-                String named = Body.object("sequence", Long.toString(sequence));
-                client.servers().send(session.authorize(ApiRequest.post(session.path("cancel"), named)), WITHDRAW_MILLIS, WITHDRAW_MILLIS, none);
-            } catch (LeaseholdException notWaiting) {
-                // It was decided before, or it has not arrived.
-            }
-            try {
-                send(WITHDRAW_MILLIS, none).forEach(Lease::releaseAsync);
+                send(WITHDRAW_MILLIS, new Cancellation()).forEach(Lease::releaseAsync);
                 return;
             } catch (OutcomeUnknownException | UnavailableException retry) {
                 continue;

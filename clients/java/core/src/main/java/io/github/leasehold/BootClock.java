@@ -1,13 +1,14 @@
 package io.github.leasehold;
 
-import java.io.FileInputStream;
 import java.io.IOException;
+import java.io.RandomAccessFile;
 import java.nio.charset.StandardCharsets;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
  * {@link System#nanoTime} plus the time that the machine was suspended. The kernel prints the boot clock, which includes suspend, in
- * {@code /proc/uptime} with a resolution of 10 ms; the difference between the two clocks only grows while the machine is suspended.
+ * {@code /proc/uptime} with a resolution of 10 ms; the difference between the two clocks only grows while the machine is suspended. The file
+ * stays open, so that a process without free descriptors still has this clock.
  */
 final class BootClock implements HolderClock {
     static final BootClock INSTANCE = new BootClock();
@@ -15,11 +16,14 @@ final class BootClock implements HolderClock {
     /** Smaller differences are caused by the resolution of the file. */
     private static final long TOLERANCE = 30_000_000;
 
+    private final RandomAccessFile file;
+    private final byte[] buffer = new byte[64];
     private final boolean hasUptime;
     private final long difference;
     private final AtomicLong suspended = new AtomicLong();
 
     private BootClock() {
+        file = open();
         long first = uptime();
         hasUptime = first >= 0;
         difference = first - System.nanoTime();
@@ -40,13 +44,24 @@ final class BootClock implements HolderClock {
         return now + suspended.get();
     }
 
-    /** The boot clock in nanoseconds, or -1. */
-    private static long uptime() {
-        try (FileInputStream file = new FileInputStream("/proc/uptime")) {
-            byte[] bytes = new byte[64];
-            int count = file.read(bytes);
-            return count <= 0 ? -1 : parse(new String(bytes, 0, count, StandardCharsets.US_ASCII));
+    private static RandomAccessFile open() {
+        try {
+            return new RandomAccessFile("/proc/uptime", "r");
         } catch (IOException absent) {
+            return null;
+        }
+    }
+
+    /** The boot clock in nanoseconds, or -1. The kernel answers from memory, so the monitor is held for microseconds. */
+    private synchronized long uptime() {
+        if (file == null) {
+            return -1;
+        }
+        try {
+            file.seek(0);
+            int count = file.read(buffer);
+            return count <= 0 ? -1 : parse(new String(buffer, 0, count, StandardCharsets.US_ASCII));
+        } catch (IOException unreadable) {
             return -1;
         }
     }

@@ -9,26 +9,39 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * Threads of a client. Requests of the program and its callbacks run on virtual threads where the platform has them (Java 21), otherwise
- * on a pool of daemon threads. The threads that renew and watch deadlines are always daemon platform threads, which run nothing else.
+ * Threads of a client. Requests of the program run on virtual threads from Java 24, otherwise on a pool of daemon threads: before Java 24 a
+ * virtual thread that waits inside of {@code synchronized} occupies its carrier, so that programs which acquire there could wait for requests
+ * that never get one. The threads that renew, watch deadlines and run callbacks are always daemon platform threads.
  */
 final class ClientThreads {
+    private static final int UNPINNED_BY_MONITORS = 24;
+
     private ClientThreads() {}
 
     static ExecutorService requests() {
-        try {
-            Method factory = Executors.class.getMethod("newVirtualThreadPerTaskExecutor");
-            return (ExecutorService) factory.invoke(null);
-        } catch (ReflectiveOperationException beforeJava21) {
-            AtomicInteger number = new AtomicInteger();
-            return new ThreadPoolExecutor(0, Integer.MAX_VALUE, 10, TimeUnit.SECONDS, new SynchronousQueue<>(),
-                    task -> daemon(task, "leasehold-request-" + number.incrementAndGet()));
+        if (Runtime.version().feature() >= UNPINNED_BY_MONITORS) {
+            try {
+                Method factory = Executors.class.getMethod("newVirtualThreadPerTaskExecutor");
+                return (ExecutorService) factory.invoke(null);
+            } catch (ReflectiveOperationException unknownPlatform) {
+                // The pool below works everywhere.
+            }
         }
+        return platform("leasehold-request");
     }
 
+    /** A thread for each task; idle ones end after 10 s. */
+    static ExecutorService platform(String name) {
+        AtomicInteger number = new AtomicInteger();
+        return new ThreadPoolExecutor(0, Integer.MAX_VALUE, 10, TimeUnit.SECONDS, new SynchronousQueue<>(),
+                task -> daemon(task, name + "-" + number.incrementAndGet()));
+    }
+
+    /** A daemon thread that keeps nothing of the thread that created it. */
     static Thread daemon(Runnable task, String name) {
-        Thread thread = new Thread(task, name);
+        Thread thread = new Thread(null, task, name, 0, false);
         thread.setDaemon(true);
+        thread.setPriority(Thread.NORM_PRIORITY);
         return thread;
     }
 }

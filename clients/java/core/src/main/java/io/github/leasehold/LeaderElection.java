@@ -66,12 +66,14 @@ public final class LeaderElection {
     public <T> T lead(LeaseWork<T> work) throws Exception {
         while (true) {
             try (Lease leadership = campaign()) {
-                return leadership.run(() -> work.run(leadership));
-            } catch (LeaseSuspendedException stopped) {
-                continue;
-            } catch (LeaseLostException lost) {
-                if (!lost.loss().mayAcquireAgain()) {
-                    throw lost;
+                try {
+                    return leadership.run(() -> work.run(leadership));
+                } catch (LeaseSuspendedException | LeaseLostException stopped) {
+                    // The work may also hold other leases. Their loss is an error of the work.
+                    boolean isLeadership = leadership.stoppedFuture().isDone();
+                    if (!isLeadership || !leadership.loss().map(Loss::mayAcquireAgain).orElse(true)) {
+                        throw stopped;
+                    }
                 }
             }
         }

@@ -3,14 +3,12 @@ package io.github.leasehold;
 import io.github.leasehold.internal.json.Json;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
-import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 
 /**
@@ -33,24 +31,10 @@ public final class Lease implements AutoCloseable {
     private final boolean timedAlone;
     private final long ttlMillis;
     private final long silenceLimitMillis;
-
-    private final CompletableFuture<Loss> lost = new CompletableFuture<>();
-    private final CompletableFuture<LeaseState> stopped = new CompletableFuture<>();
-    private final CompletableFuture<Duration> draining = new CompletableFuture<>();
-    private final CompletableFuture<Void> claimable = new CompletableFuture<>();
-    private final List<Consumer<LeaseState>> stateListeners = new CopyOnWriteArrayList<>();
-
-    // Guarded by this lease's monitor, which is never held during I/O or while code of the user runs.
-    private String token;
-    private long tokenNumber;
-    private Map<String, String> stampedTokens;
-    private long ownDeadline = Long.MAX_VALUE;
-    private long ownSent;
-    private long drainDeadline = Long.MAX_VALUE;
-    private long claimFrom = Long.MIN_VALUE;
-    private LeaseState reported = LeaseState.HELD;
-    private Loss loss;
-    private CompletableFuture<Void> release;
+    private final LeaseBelief belief;
+    private final LeaseEvents events;
+    private final AtomicReference<CompletableFuture<Void>> release = new AtomicReference<>();
+    private volatile LeaseToken token;
 
     Lease(LeaseholdClient client, Session session, int actor, AcquireOptions options, Map<String, Object> grant, Timing timing) {
         this.client = client;
@@ -63,13 +47,14 @@ public final class Lease implements AutoCloseable {
         timedAlone = options.isTimedAlone();
         ttlMillis = options.ttl == null ? session.ttlMillis : options.ttl.toMillis();
         silenceLimitMillis = Math.min(ttlMillis, Json.number(grant, "drain_ms").orElse(DEFAULT_DRAIN_MILLIS));
-        setToken(Body.require(grant, "token"), Body.require(grant, "token_number"), grant);
+        belief = new LeaseBelief(session, timedAlone, ttlMillis, silenceLimitMillis);
+        events = new LeaseEvents(client.callbacks());
+        setToken(LeaseToken.of(grant));
         if (timedAlone) {
-            ownSent = timing.sent();
-            ownDeadline = timing.sent() + ClockDrift.shrink(Math.min(Body.requireNumber(grant, "remaining_ms"), ttlMillis));
+            belief.renewed(timing.sent(), Body.requireNumber(grant, "remaining_ms"));
         }
         Json.number(grant, "overlaps_ms").ifPresentOrElse(
-                overlap -> claimFrom = timing.received() + ClockDrift.stretch(overlap), () -> claimable.complete(null));
+                overlap -> belief.claimFrom(timing.received() + ClockDrift.stretch(overlap)), events::reportClaimable);
     }
 
     /** When the grant was requested and received. */
@@ -116,8 +101,8 @@ public final class Lease implements AutoCloseable {
      *
      * @return the token
      */
-    public synchronized String token() {
-        return token;
+    public String token() {
+        return token.text();
     }
 
     /**
@@ -125,8 +110,8 @@ public final class Lease implements AutoCloseable {
      *
      * @return the number
      */
-    public synchronized long tokenNumber() {
-        return tokenNumber;
+    public long tokenNumber() {
+        return token.number();
     }
 
     /**
@@ -135,8 +120,8 @@ public final class Lease implements AutoCloseable {
      * @param target name of the target in the charter
      * @return the text to present there instead of {@link #token}
      */
-    public synchronized Optional<String> stampedToken(String target) {
-        return Optional.ofNullable(stampedTokens.get(target));
+    public Optional<String> stampedToken(String target) {
+        return Optional.ofNullable(token.stamped().get(target));
     }
 
     /**
@@ -178,7 +163,7 @@ public final class Lease implements AutoCloseable {
      */
     public Duration remaining() {
         long now = client.clock().nanos();
-        return observe(now) == LeaseState.HELD ? Duration.ofNanos(Math.max(0, deadline() - now)) : Duration.ZERO;
+        return observe(now) == LeaseState.HELD ? Duration.ofNanos(Math.max(0, belief.deadline() - now)) : Duration.ZERO;
     }
 
     /**
@@ -186,8 +171,8 @@ public final class Lease implements AutoCloseable {
      *
      * @return state and reason; empty if it has not ended
      */
-    public synchronized Optional<Loss> loss() {
-        return Optional.ofNullable(loss);
+    public Optional<Loss> loss() {
+        return Optional.ofNullable(belief.loss());
     }
 
     /**
@@ -196,7 +181,7 @@ public final class Lease implements AutoCloseable {
      * @return a new future; canceling it changes nothing
      */
     public CompletableFuture<Loss> lostFuture() {
-        return lost.copy();
+        return events.lost();
     }
 
     /**
@@ -206,7 +191,7 @@ public final class Lease implements AutoCloseable {
      * @return a new future with the state at that time; canceling it changes nothing
      */
     public CompletableFuture<LeaseState> stoppedFuture() {
-        return stopped.copy();
+        return events.stopped();
     }
 
     /**
@@ -215,7 +200,7 @@ public final class Lease implements AutoCloseable {
      * @param action receives how and why it ended
      */
     public void onLost(Consumer<Loss> action) {
-        lost.thenAccept(action);
+        events.onLost(action);
     }
 
     /**
@@ -224,7 +209,7 @@ public final class Lease implements AutoCloseable {
      * @param action receives the new state
      */
     public void onStateChange(Consumer<LeaseState> action) {
-        stateListeners.add(action);
+        events.onStateChange(action);
     }
 
     /**
@@ -233,7 +218,7 @@ public final class Lease implements AutoCloseable {
      * @return a new future with the time to drain; canceling it changes nothing
      */
     public CompletableFuture<Duration> drainingFuture() {
-        return draining.copy();
+        return events.draining();
     }
 
     /**
@@ -242,7 +227,7 @@ public final class Lease implements AutoCloseable {
      * @param action receives the time to drain
      */
     public void onDraining(Consumer<Duration> action) {
-        draining.thenAccept(action);
+        events.onDraining(action);
     }
 
     /**
@@ -250,8 +235,8 @@ public final class Lease implements AutoCloseable {
      *
      * @return true from then on
      */
-    public synchronized boolean isDraining() {
-        return drainDeadline != Long.MAX_VALUE;
+    public boolean isDraining() {
+        return belief.isDraining();
     }
 
     /**
@@ -260,7 +245,7 @@ public final class Lease implements AutoCloseable {
      * @return a new future; canceling it changes nothing
      */
     public CompletableFuture<Void> claimableFuture() {
-        return claimable.copy();
+        return events.claimable();
     }
 
     /**
@@ -270,9 +255,8 @@ public final class Lease implements AutoCloseable {
      * @throws LeaseLostException if the lease ends first
      */
     public void waitClaimable() throws InterruptedException {
-        CompletableFuture<Object> first = CompletableFuture.anyOf(claimable, lost);
-        Futures.await(first);
-        if (!claimable.isDone()) {
+        Futures.await(CompletableFuture.anyOf(events.claimable(), events.lost()));
+        if (!events.isClaimable()) {
             throw loss().orElseThrow().toException(resource);
         }
     }
@@ -291,7 +275,7 @@ public final class Lease implements AutoCloseable {
     public <T> T run(Callable<T> work) throws Exception {
         requireHeld();
         WorkInterrupter interrupter = new WorkInterrupter(Thread.currentThread());
-        CompletableFuture<Void> hook = stopped.thenAccept(state -> interrupter.interrupt());
+        CompletableFuture<Void> hook = events.whenStopped(interrupter::interrupt);
         T result;
         try {
             result = work.call();
@@ -303,6 +287,8 @@ public final class Lease implements AutoCloseable {
             }
             throw failed;
         } finally {
+            // After an error of the virtual machine too, no interrupt may reach what follows the work.
+            interrupter.finish();
             hook.cancel(false);
         }
         if (interrupter.finish()) {
@@ -439,8 +425,9 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Releases the lease and waits for the confirmation. Idempotent: releasing an ended lease does nothing.
+     * Releases the lease and waits for the confirmation. Idempotent: releasing a lease again does nothing.
      *
+     * @throws LeaseLostException if the lease had ended otherwise, for example by a revocation
      * @throws LeaseholdException if no server confirmed it; the lease then expires by its ttl at the latest
      */
     public void release() {
@@ -453,18 +440,22 @@ public final class Lease implements AutoCloseable {
      * @return completes when the server has confirmed it
      */
     public CompletableFuture<Void> releaseAsync() {
-        CompletableFuture<Void> first;
-        synchronized (this) {
-            if (release != null) {
-                return release.copy();
+        CompletableFuture<Void> first = new CompletableFuture<>();
+        CompletableFuture<Void> earlier = release.compareAndExchange(null, first);
+        if (earlier != null) {
+            return earlier.copy();
+        }
+        if (!lose(Loss.RELEASED)) {
+            // It had ended before: by the close of the client, or in a way that the caller must know.
+            Loss end = belief.loss();
+            if (end.equals(Loss.RELEASED)) {
+                first.complete(null);
+            } else {
+                first.completeExceptionally(end.toException(resource));
             }
-            if (loss != null) {
-                return CompletableFuture.completedFuture(null);
-            }
-            release = first = new CompletableFuture<>();
+            return first.copy();
         }
         // From here on this process does not act under the lease, whatever the server replies.
-        lose(Loss.RELEASED);
         client.releaseInBackground(this, first);
         return first.copy();
     }
@@ -510,27 +501,24 @@ public final class Lease implements AutoCloseable {
 
     /** Whether the deadline of this lease differs from that of the session. */
     boolean needsWatch() {
-        return timedAlone || !claimable.isDone();
+        return timedAlone || !events.isClaimable();
     }
 
-    synchronized long ownSent() {
-        return ownSent;
+    long ownSent() {
+        return belief.ownSent();
     }
 
-    synchronized boolean hasEnded() {
-        return loss != null;
+    boolean hasEnded() {
+        return belief.loss() != null;
     }
 
-    synchronized long deadline() {
-        long until = Math.min(ownDeadline, drainDeadline);
-        if (!timedAlone || silenceLimitMillis < ttlMillis) {
-            until = Math.min(until, session.lastSent() + ClockDrift.shrink(Math.max(silenceLimitMillis, 1)));
-        }
-        return Math.min(until, session.deadline());
+    long deadline() {
+        return belief.deadline();
     }
 
-    synchronized long claimFrom() {
-        return claimable.isDone() ? Long.MAX_VALUE : claimFrom;
+    /** When a successor in an overlap handoff may claim; the largest number if it may already. */
+    long claimFrom() {
+        return belief.claimFrom();
     }
 
     LeaseSuspendedException suspendedException() {
@@ -545,94 +533,56 @@ public final class Lease implements AutoCloseable {
 
     /** Compares the clock with the deadlines, and reports a change. */
     LeaseState observe(long now) {
-        LeaseState state;
-        synchronized (this) {
-            if (loss != null) {
-                return LeaseState.LOST;
-            }
-            state = now >= deadline() ? LeaseState.SUSPENDED : LeaseState.HELD;
-            if (now >= claimFrom && !claimable.isDone()) {
-                client.complete(claimable, null);
-            }
-            if (state == reported) {
-                return state;
-            }
-            reported = state;
+        LeaseBelief.Observation observed = belief.observe(now);
+        if (observed.state() != LeaseState.LOST && belief.endOverlap(now)) {
+            events.reportClaimable();
         }
-        report(state);
-        return state;
+        if (observed.isChange()) {
+            events.reportState(observed.state());
+        }
+        return observed.state();
     }
 
-    /** Records the end. The first report stays. */
-    void lose(Loss end) {
-        synchronized (this) {
-            if (loss != null) {
-                return;
-            }
-            loss = end;
-            reported = LeaseState.LOST;
+    /** Records the end. The first report stays. Returns whether this is it. */
+    boolean lose(Loss end) {
+        if (!belief.lose(end)) {
+            return false;
         }
         session.remove(this);
         if (!end.equals(Loss.RELEASED)) {
             session.actors.release(actor);
         }
-        client.complete(lost, end);
-        report(LeaseState.LOST);
-    }
-
-    private void report(LeaseState state) {
-        if (state != LeaseState.HELD) {
-            client.complete(stopped, state);
-        }
-        stateListeners.forEach(listener -> client.runCallback(() -> listener.accept(state)));
+        events.reportLoss(end);
+        return true;
     }
 
     /** Applies the reply to a renewal that was sent at {@code sent}. */
     void renewed(long sent, Map<String, Object> reply) {
-        synchronized (this) {
-            if (timedAlone && sent >= ownSent) {
-                Json.number(reply, "remaining_ms").ifPresent(left -> {
-                    ownSent = sent;
-                    ownDeadline = sent + ClockDrift.shrink(Math.min(left, ttlMillis));
-                });
+        Json.number(reply, "remaining_ms").ifPresent(left -> belief.renewed(sent, left));
+        if (LeaseToken.isIn(reply)) {
+            setToken(LeaseToken.of(reply));
+        }
+        Json.number(reply, "drain_ms").ifPresent(left -> {
+            session.watch(this);
+            if (belief.startDrain(sent, left)) {
+                events.reportDrain(Duration.ofMillis(left));
             }
-            if (reply.get("token") instanceof String text && reply.get("token_number") instanceof String number) {
-                setToken(text, number, reply);
-            }
-            Json.number(reply, "drain_ms").ifPresent(left -> startDrain(sent, left));
-            if (Json.number(reply, "overlaps_ms").isEmpty() && claimFrom != Long.MIN_VALUE && !claimable.isDone()) {
-                client.complete(claimable, null);
-            }
+        });
+        if (Json.number(reply, "overlaps_ms").isEmpty() && belief.endOverlap()) {
+            events.reportClaimable();
         }
         observe(client.clock().nanos());
-    }
-
-    /** Once draining under a token, never current again under it; the earliest deadline stays. */
-    private void startDrain(long sent, long leftMillis) {
-        boolean first = drainDeadline == Long.MAX_VALUE;
-        session.watch(this);
-        drainDeadline = Math.min(drainDeadline, sent + ClockDrift.shrink(leftMillis));
-        if (first) {
-            client.complete(draining, Duration.ofMillis(leftMillis));
-        }
     }
 
     private void apply(Servers.Reply reply) {
         renewed(reply.sent(), reply.body());
     }
 
-    private void setToken(String text, String number, Map<String, Object> body) {
-        token = text;
-        try {
-            tokenNumber = Long.parseLong(number);
-        } catch (NumberFormatException invalid) {
-            throw Body.invalidReply("the token number is not a number", invalid);
+    /** A token is replaced only by a higher one: replies may arrive in another order than they were sent. */
+    private synchronized void setToken(LeaseToken fresh) {
+        if (token == null || fresh.number() >= token.number()) {
+            token = fresh;
         }
-        Map<String, String> stamped = new LinkedHashMap<>();
-        if (body.get("stamped_tokens") instanceof Map<?, ?> map) {
-            map.forEach((target, stampedText) -> stamped.put(String.valueOf(target), String.valueOf(stampedText)));
-        }
-        stampedTokens = stamped;
-        client.observeToken(tokenNumber, token, resource);
+        client.observeToken(fresh.number(), fresh.text(), resource);
     }
 }

@@ -13,7 +13,9 @@ import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
 import java.util.function.Function;
 
 /**
@@ -43,9 +45,11 @@ public final class LeaseholdClient implements AutoCloseable {
     private final Servers renewalServers;
     private final SessionWorker worker;
     private final ExecutorService threads = ClientThreads.requests();
+    private final Callbacks callbacks = new Callbacks();
+    private final Withdrawals withdrawals = new Withdrawals(callbacks);
     private final ReentrantLock opening = new ReentrantLock();
     private final Set<Cancellation> running = ConcurrentHashMap.newKeySet();
-    private volatile boolean closed;
+    private final AtomicBoolean closed = new AtomicBoolean();
 
     LeaseholdClient(ClientSettings settings) {
         this.settings = settings;
@@ -53,11 +57,13 @@ public final class LeaseholdClient implements AutoCloseable {
         ConnectionPool pool = new ConnectionPool(settings.tls());
         servers = new Servers(choice, pool, settings.bearerFile(), seen, settings.clock());
         renewalServers = new Servers(choice, new ConnectionPool(settings.tls()), settings.bearerFile(), seen, settings.clock());
-        worker = new SessionWorker(settings, renewalServers);
+        worker = new SessionWorker(settings, renewalServers, callbacks);
         choice.onLeft(left -> {
             pool.abort(left);
             worker.leftServer();
         });
+        // A server that renews the session leads. What waits for another one since before waits in vain, for example for a frozen leader.
+        worker.onRenewed(sent -> pool.abortOthers(choice.address(choice.preferred()), sent));
     }
 
     /**
@@ -231,10 +237,9 @@ public final class LeaseholdClient implements AutoCloseable {
      */
     @Override
     public void close() {
-        if (closed) {
+        if (!closed.compareAndSet(false, true)) {
             return;
         }
-        closed = true;
         worker.stop();
         Session session = worker.session();
         if (session != null) {
@@ -242,20 +247,19 @@ public final class LeaseholdClient implements AutoCloseable {
         }
         running.forEach(Cancellation::cancel);
         if (session != null) {
-            CompletableFuture<Void> ended = new CompletableFuture<>();
-            threads.execute(() -> {
-                try {
-                    servers.send(session.authorize(ApiRequest.post(session.path("close"), "{}")), CLOSE_MILLIS, CLOSE_MILLIS, new Cancellation());
-                } catch (LeaseholdException notConfirmed) {
-                    // The session expires by its ttl.
-                } finally {
-                    ended.complete(null);
-                }
-            });
-            ended.join();
+            // On a thread of its own: an interrupt of the caller must not end it, and no scheduler of the program may delay it.
+            CompletableFuture.runAsync(() -> closeSession(session), callbacks).join();
         }
         servers.close();
         renewalServers.close();
+    }
+
+    private void closeSession(Session session) {
+        try {
+            servers.send(session.authorize(ApiRequest.post(session.path("close"), "{}")), CLOSE_MILLIS, CLOSE_MILLIS, new Cancellation());
+        } catch (LeaseholdException notConfirmed) {
+            // The session expires by its ttl.
+        }
     }
 
     HolderClock clock() {
@@ -302,6 +306,10 @@ public final class LeaseholdClient implements AutoCloseable {
                     Math.min(ttl, Body.requireNumber(reply.body(), "ttl_ms")),
                     counted,
                     Body.requireNumber(reply.body(), "remaining_ms"));
+            if (closed.get()) {
+                closeSession(opened);
+                throw closedException();
+            }
             worker.adopt(opened);
             return opened;
         } finally {
@@ -310,23 +318,26 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /** Runs a request on a thread of the client. The future's end cancels it; a result that no one receives is undone. */
-    <T> CompletableFuture<T> submit(Function<Cancellation, T> operation, java.util.function.Consumer<T> undo) {
+    <T> CompletableFuture<T> submit(Function<Cancellation, T> operation, Consumer<T> undo) {
         requireOpen();
         Cancellation cancellation = new Cancellation();
         CompletableFuture<T> future = new CompletableFuture<>();
         running.add(cancellation);
         future.whenComplete((value, error) -> cancellation.cancel());
-        threads.execute(() -> {
+        start(() -> {
             try {
                 T value = operation.apply(cancellation);
                 if (!future.complete(value)) {
                     undo.accept(value);
                 }
             } catch (Throwable failed) {
-                future.completeExceptionally(closed && failed instanceof CancellationException ? closedException() : failed);
+                future.completeExceptionally(closed.get() && failed instanceof CancellationException ? closedException() : failed);
             } finally {
                 running.remove(cancellation);
             }
+        }, noThread -> {
+            running.remove(cancellation);
+            future.completeExceptionally(noThread);
         });
         return future;
     }
@@ -372,35 +383,58 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     void releaseInBackground(Lease lease, CompletableFuture<Void> done) {
-        threads.execute(() -> {
+        start(() -> {
             try {
                 ApiRequest request = ApiRequest.post("/v1/leases/" + Body.path(lease.resource()) + ":release", "{}").header("Lease-Token", lease.token());
                 servers.send(lease.session().authorize(request), requestMillis(), requestMillis(), new Cancellation());
                 lease.session().actors.release(lease.actor());
                 done.complete(null);
             } catch (LeaseLostException ended) {
-                // It had ended before, perhaps by an earlier attempt of this release.
                 lease.session().actors.release(lease.actor());
-                done.complete(null);
+                if (ended.loss().state().equals("released")) {
+                    // By an earlier attempt of this release, whose reply was lost.
+                    done.complete(null);
+                } else {
+                    done.completeExceptionally(ended);
+                }
             } catch (Throwable failed) {
                 done.completeExceptionally(failed);
             }
-        });
+        }, done::completeExceptionally);
     }
 
-    /** Completes a future from a thread that may run code of the user, never from the renewal thread. */
-    <T> void complete(CompletableFuture<T> future, T value) {
-        if (!future.isDone()) {
-            threads.execute(() -> future.complete(value));
+    /** Starts a request on a thread of its own. A process without threads left gets an exception that it can retry after. */
+    private void start(Runnable request, Consumer<Throwable> refused) {
+        try {
+            threads.execute(request);
+        } catch (OutOfMemoryError noThread) {
+            String detail = "no thread for the request: " + noThread.getMessage();
+            refused.accept(new UnavailableException(Problem.unavailable(detail, noThread)));
         }
     }
 
-    void runCallback(Runnable callback) {
-        threads.execute(callback);
+    void withdraw(Withdrawals.Wait wait) {
+        withdrawals.add(wait);
+    }
+
+    /** Cancels an exchange when the client is closed. */
+    void endWithClient(Cancellation exchange) {
+        running.add(exchange);
+        if (closed.get()) {
+            exchange.cancel();
+        }
+    }
+
+    void hasEnded(Cancellation exchange) {
+        running.remove(exchange);
+    }
+
+    Callbacks callbacks() {
+        return callbacks;
     }
 
     private void requireOpen() {
-        if (closed) {
+        if (closed.get()) {
             throw closedException();
         }
     }

@@ -23,6 +23,7 @@ public record Loss(String state, String reason) {
     LeaseLostException toException(String resource) {
         String detail = "the lease on " + resource + " has ended: " + state + " (" + reason + ")";
         String next = mayAcquireAgain() ? "Stop writing; you may acquire again." : "Stop writing; do not acquire again without the operator.";
-        return new LeaseLostException(new Problem("LEASE_LOST", detail, next, java.util.Map.of("state", state, "reason", reason), null));
+        String code = state.equals("not_current") ? "NOT_CURRENT" : "LEASE_LOST";
+        return new LeaseLostException(new Problem(code, detail, next, java.util.Map.of("state", state, "reason", reason), null));
     }
 }

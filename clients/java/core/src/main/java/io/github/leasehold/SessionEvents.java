@@ -24,7 +24,6 @@ final class SessionEvents {
     private final Thread thread;
     private volatile LineStream stream;
     private volatile boolean connected;
-    private boolean started;
 
     SessionEvents(SessionWorker worker, Servers servers) {
         this.worker = worker;
@@ -36,11 +35,14 @@ final class SessionEvents {
         return connected;
     }
 
-    /** Follows another session from now on. */
-    synchronized void follow(Session opened) {
-        if (!started) {
-            started = true;
-            thread.start();
+    /** Follows another session from now on. Without a thread for it, renewals ask about every lease. */
+    synchronized void follow() {
+        try {
+            if (thread.getState() == Thread.State.NEW) {
+                thread.start();
+            }
+        } catch (OutOfMemoryError noThread) {
+            return;
         }
         disconnect();
     }
@@ -64,7 +66,7 @@ final class SessionEvents {
             if (session != null) {
                 try {
                     read(session);
-                } catch (IOException | RuntimeException ended) {
+                } catch (Throwable ended) {
                     // Opened again after the pause; renewals ask meanwhile.
                 }
                 connected = false;

@@ -6,6 +6,7 @@ import io.github.leasehold.internal.json.Json;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Comparator;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -14,6 +15,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.LongConsumer;
 
 /**
  * Keeps the session and its leases renewed, from a daemon platform thread that runs nothing else and uses connections of its own: nothing
@@ -28,19 +30,21 @@ final class SessionWorker {
     private final ClientSettings settings;
     private final Servers servers;
     private final HolderClock clock;
+    private final Callbacks callbacks;
     private final Set<Lease> asked = ConcurrentHashMap.newKeySet();
     private final Cancellation stop = new Cancellation();
     private final Thread renewals;
     private final Thread deadlines;
     private final SessionEvents events;
     private volatile Session session;
+    private volatile LongConsumer onRenewed = sent -> { };
     private volatile boolean askAll;
     private volatile long nextAttempt;
-    private boolean started;
 
-    SessionWorker(ClientSettings settings, Servers servers) {
+    SessionWorker(ClientSettings settings, Servers servers, Callbacks callbacks) {
         this.settings = settings;
         this.servers = servers;
+        this.callbacks = callbacks;
         clock = settings.clock();
         renewals = ClientThreads.daemon(this::renewLoop, "leasehold-renewal");
         deadlines = ClientThreads.daemon(this::deadlineLoop, "leasehold-deadlines");
@@ -53,20 +57,27 @@ final class SessionWorker {
         return current == null || current.hasEnded() ? null : current;
     }
 
+    /** Called after each renewal of the session, with the time of {@link System#nanoTime} before it was sent. */
+    void onRenewed(LongConsumer action) {
+        onRenewed = action;
+    }
+
     boolean isStopped() {
         return stop.isCanceled();
     }
 
-    /** Starts to renew a session that was opened. */
+    /** Starts to renew a session that was opened. Without its threads, which a full process may refuse, nothing is held. */
     synchronized void adopt(Session opened) {
-        session = opened;
-        nextAttempt = opened.lastSent() + jittered(opened.renewEveryNanos());
-        if (!started) {
-            started = true;
-            renewals.start();
-            deadlines.start();
+        for (Thread thread : List.of(renewals, deadlines)) {
+            if (thread.getState() == Thread.State.NEW) {
+                thread.start();
+            }
         }
-        events.follow(opened);
+        nextAttempt = opened.lastSent() + jittered(opened.renewEveryNanos());
+        session = opened;
+        LockSupport.unpark(renewals);
+        LockSupport.unpark(deadlines);
+        events.follow();
     }
 
     /** Asks the server about a lease as soon as possible. */
@@ -104,47 +115,74 @@ final class SessionWorker {
 
     private void renewLoop() {
         while (!isStopped()) {
-            long now = clock.nanos();
+            long pause = CHECK_EVERY_NANOS;
             Session current = session();
-            if (current != null) {
-                settings.renewalExecutor().execute(() -> renewDue(current, now));
+            if (current == null) {
+                // What was asked about ended with its session.
+                asked.removeIf(Lease::hasEnded);
+                askAll = false;
+            } else {
+                settings.renewalExecutor().execute(() -> renewDue(current));
+                boolean hasMore = askAll || !asked.isEmpty();
+                pause = hasMore ? 0 : Math.min(pause, Math.max(1, nextAttempt - clock.nanos()));
             }
-            if (!askAll && asked.isEmpty()) {
-                LockSupport.parkNanos(Math.min(CHECK_EVERY_NANOS, Math.max(1, nextAttempt - clock.nanos())));
+            if (pause > 0) {
+                LockSupport.parkNanos(pause);
             }
             Thread.interrupted();
         }
     }
 
     /** One pass: the session if it is due, leases with a time of their own, and leases that an event named. */
-    private void renewDue(Session current, long now) {
+    private void renewDue(Session current) {
         try {
+            long now = clock.nanos();
             if (now >= nextAttempt) {
                 boolean renewed = renewSession(current);
                 long pause = renewed ? current.renewEveryNanos() : TimeUnit.MILLISECONDS.toNanos(Math.min(500, current.ttlMillis / 20));
                 nextAttempt = (renewed ? current.lastSent() : clock.nanos()) + jittered(pause);
             }
-            Set<Lease> due = ConcurrentHashMap.newKeySet();
-            boolean all = askAll;
-            askAll = false;
-            for (Lease lease : current.leases()) {
-                boolean ownTime = lease.isTimedAlone() && now - lease.ownSent() >= lease.silenceLimitMillis() * 1_000_000 / 3;
-                if (all || ownTime || asked.contains(lease)) {
-                    due.add(lease);
-                }
-            }
-            asked.clear();
+            Set<Lease> due = takeDue(current, now);
             if (!due.isEmpty() && !renewLeases(current, due)) {
                 LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(50));
                 asked.addAll(due);
             }
         } catch (CancellationException closing) {
             // Only the end of the client cancels a renewal.
-        } catch (RuntimeException unexpected) {
-            // The loop must survive everything: without it all leases end.
-            System.getLogger("io.github.leasehold").log(System.Logger.Level.ERROR, "renewal failed unexpectedly", unexpected);
-            LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(100));
+        } catch (Throwable unexpected) {
+            survive("a renewal failed", unexpected);
         }
+    }
+
+    /** Leases to ask about in this pass. What is asked for from now on is left for the next one. */
+    private Set<Lease> takeDue(Session current, long now) {
+        Set<Lease> due = new HashSet<>();
+        if (askAll) {
+            askAll = false;
+            due.addAll(current.leases());
+        }
+        asked.removeIf(lease -> {
+            if (!lease.hasEnded()) {
+                due.add(lease);
+            }
+            return true;
+        });
+        for (Lease lease : current.watched()) {
+            if (lease.isTimedAlone() && now - lease.ownSent() >= lease.silenceLimitMillis() * 1_000_000 / 3) {
+                due.add(lease);
+            }
+        }
+        return due;
+    }
+
+    /** The loops must survive everything, also an error of the virtual machine: without them all leases end. */
+    private static void survive(String what, Throwable failed) {
+        try {
+            System.getLogger("io.github.leasehold").log(System.Logger.Level.ERROR, what, failed);
+        } catch (Throwable logging) {
+            // There may be no memory for the message.
+        }
+        LockSupport.parkNanos(CHECK_EVERY_NANOS);
     }
 
     private boolean renewSession(Session current) {
@@ -156,7 +194,9 @@ final class SessionWorker {
         Map<String, Object> held = Body.map("count", known.size(), "digest", Long.toUnsignedString(digest));
         ApiRequest request = current.authorize(ApiRequest.post(current.path("renew"), Body.object("held", held)));
         try {
+            long sent = System.nanoTime();
             Servers.Reply reply = send(current, request);
+            onRenewed.accept(sent);
             long remaining = Body.requireNumber(reply.body(), "remaining_ms");
             long counted = settings.countFrom(reply.sent(), clock.nanos());
             boolean mismatch = Json.isTrue(reply.body(), "mismatch");
@@ -259,22 +299,32 @@ final class SessionWorker {
 
     private void deadlineLoop() {
         while (!isStopped()) {
-            long now = clock.nanos();
-            long next = now + CHECK_EVERY_NANOS;
-            Session current = session();
-            if (current != null) {
-                boolean allPassed = now >= current.earliestDeadline();
-                for (Lease lease : allPassed ? current.leases() : current.watched()) {
-                    if (lease.observe(now) == LeaseState.HELD) {
-                        next = Math.min(next, lease.deadline());
-                    }
-                    next = Math.min(next, lease.claimFrom());
-                }
-                next = Math.min(next, Math.max(current.earliestDeadline(), now + CHECK_EVERY_NANOS / 10));
+            try {
+                callbacks.retryPostponed();
+                long next = checkDeadlines(clock.nanos());
+                LockSupport.parkNanos(Math.max(1_000_000, next - clock.nanos()));
+                Thread.interrupted();
+            } catch (Throwable unexpected) {
+                survive("a check of deadlines failed", unexpected);
             }
-            LockSupport.parkNanos(Math.max(1_000_000, next - clock.nanos()));
-            Thread.interrupted();
         }
+    }
+
+    /** Reports what has changed, and returns when to check again. */
+    private long checkDeadlines(long now) {
+        long next = now + CHECK_EVERY_NANOS;
+        Session current = session();
+        if (current == null) {
+            return next;
+        }
+        boolean allPassed = now >= current.earliestDeadline();
+        for (Lease lease : allPassed ? current.leases() : current.watched()) {
+            if (lease.observe(now) == LeaseState.HELD) {
+                next = Math.min(next, lease.deadline());
+            }
+            next = Math.min(next, lease.claimFrom());
+        }
+        return Math.min(next, Math.max(current.earliestDeadline(), now + CHECK_EVERY_NANOS / 10));
     }
 
     private static long jittered(long nanos) {

@@ -17,12 +17,12 @@ final class WorkInterrupter {
         }
     }
 
-    /** The work has returned. Returns whether it was interrupted, and clears that interrupt. */
+    /** The work has returned. Returns whether it was interrupted; the first call clears that interrupt. */
     synchronized boolean finish() {
-        finished = true;
-        if (interrupted) {
+        if (interrupted && !finished) {
             Thread.interrupted();
         }
+        finished = true;
         return interrupted;
     }
 }

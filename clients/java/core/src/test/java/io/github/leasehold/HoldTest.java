@@ -190,6 +190,8 @@ class HoldTest extends ServerTest {
         LeaseLostException lost = assertThrows(LeaseLostException.class, lease::requireHeld);
         assertEquals("operator", lost.reason().orElseThrow());
         assertThrows(LeaseLostException.class, () -> lease.progress(1));
+        assertEquals("revoked", assertThrows(LeaseLostException.class, lease::release).state().orElseThrow(), "a release is no success");
+        lease.close();
     }
 
     @Test

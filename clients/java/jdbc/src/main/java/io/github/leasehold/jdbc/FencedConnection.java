@@ -57,7 +57,8 @@ final class FencedConnection implements InvocationHandler {
         closed = true;
         try {
             if (!target.isClosed()) {
-                if (!target.getAutoCommit()) {
+                boolean autoCommit = target.getAutoCommit();
+                if (!autoCommit) {
                     target.rollback();
                     target.setAutoCommit(true);
                 }
@@ -66,6 +67,7 @@ final class FencedConnection implements InvocationHandler {
                     clear.setLong(2, slot);
                     clear.execute();
                 }
+                target.setAutoCommit(autoCommit);
             }
         } catch (SQLException broken) {
             target.abort(Runnable::run);

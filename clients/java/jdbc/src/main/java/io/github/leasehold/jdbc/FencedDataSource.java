@@ -53,11 +53,14 @@ public final class FencedDataSource implements DataSource {
      */
     public static FencedDataSource claim(DataSource target, Lease lease) throws SQLException {
         try (Connection connection = target.getConnection()) {
+            boolean autoCommit = connection.getAutoCommit();
             connection.setAutoCommit(true);
             try (PreparedStatement claim = connection.prepareStatement("CALL leasehold.claim(?, ?, ?, make_interval(secs => ?))")) {
                 setLease(claim, lease);
                 claim.setDouble(4, CLAIM_TIMEOUT.toMillis() / 1000.0);
                 claim.execute();
+            } finally {
+                restore(connection, autoCommit);
             }
         } catch (SQLException refused) {
             throw FenceErrors.convert(refused);
@@ -106,6 +109,7 @@ public final class FencedDataSource implements DataSource {
     public <T> T write(TransactionWork<T> work) throws SQLException {
         lease.requireHeld();
         try (Connection connection = target.getConnection()) {
+            boolean autoCommit = connection.getAutoCommit();
             connection.setAutoCommit(false);
             try {
                 try (PreparedStatement admit = connection.prepareStatement("SELECT leasehold.admit(?, ?, ?, make_interval(secs => ?))")) {
@@ -116,16 +120,27 @@ public final class FencedDataSource implements DataSource {
                 T result = work.run(connection);
                 connection.commit();
                 return result;
-            } catch (SQLException | RuntimeException failed) {
+            } catch (SQLException | RuntimeException | Error failed) {
                 rollBack(connection, failed);
                 throw failed;
+            } finally {
+                restore(connection, autoCommit);
             }
         } catch (SQLException refused) {
             throw FenceErrors.convert(refused);
         }
     }
 
-    private static void rollBack(Connection connection, Exception failed) {
+    /** A data source may hand out the same connection again. One that is broken is not handed out, so its failure says nothing. */
+    private static void restore(Connection connection, boolean autoCommit) {
+        try {
+            connection.setAutoCommit(autoCommit);
+        } catch (SQLException broken) {
+            // What happened before is reported.
+        }
+    }
+
+    private static void rollBack(Connection connection, Throwable failed) {
         try {
             connection.rollback();
         } catch (SQLException broken) {

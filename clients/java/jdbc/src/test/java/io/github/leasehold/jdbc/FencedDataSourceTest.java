@@ -15,6 +15,8 @@ import io.github.leasehold.StaleTokenException;
 import io.github.leasehold.TokenRefusedException;
 import io.github.leasehold.testkit.LeaseholdServer;
 import io.github.leasehold.testkit.PostgresServer;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
 import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.SQLException;
@@ -179,6 +181,46 @@ class FencedDataSourceTest {
             }
             assertEquals("1 4", ids(), "the uncommitted insert was rolled back");
         }
+    }
+
+    /** A data source that hands out the same connection again and again, and closes none. */
+    private static DataSource single(Connection connection) {
+        Connection kept = (Connection) Proxy.newProxyInstance(FencedDataSourceTest.class.getClassLoader(), new Class<?>[] {Connection.class},
+                (proxy, method, arguments) -> {
+                    try {
+                        return method.getName().equals("close") ? null : method.invoke(connection, arguments);
+                    } catch (InvocationTargetException thrown) {
+                        throw thrown.getCause();
+                    }
+                });
+        return (DataSource) Proxy.newProxyInstance(FencedDataSourceTest.class.getClassLoader(), new Class<?>[] {DataSource.class},
+                (proxy, method, arguments) -> kept);
+    }
+
+    @Test
+    void aConnectionKeepsItsModeWhateverWasDoneWithIt() throws Exception {
+        for (boolean autoCommit : new boolean[] {true, false}) {
+            try (Connection connection = app().getConnection(); Lease lease = lease()) {
+                connection.setAutoCommit(autoCommit);
+                FencedDataSource fenced = FencedDataSource.claim(single(connection), lease);
+                assertEquals(autoCommit, connection.getAutoCommit(), "after a claim");
+                fenced.write(inside -> {
+                    insert(inside, autoCommit ? 1 : 3);
+                    return null;
+                });
+                assertEquals(autoCommit, connection.getAutoCommit(), "after a transaction");
+                assertThrows(StackOverflowError.class, () -> fenced.write(inside -> {
+                    insert(inside, 9);
+                    throw new StackOverflowError("the work failed");
+                }));
+                assertEquals(autoCommit, connection.getAutoCommit(), "after an error");
+                try (Connection plain = fenced.getConnection()) {
+                    insert(plain, autoCommit ? 2 : 9);
+                }
+                assertEquals(autoCommit, connection.getAutoCommit(), "after it was closed");
+            }
+        }
+        assertEquals("1 2 3", ids(), "what failed or was not committed is rolled back");
     }
 
     @Test

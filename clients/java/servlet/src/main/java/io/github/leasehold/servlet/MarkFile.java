@@ -2,6 +2,7 @@ package io.github.leasehold.servlet;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.FileChannel;
 import java.nio.channels.FileLock;
 import java.nio.channels.OverlappingFileLockException;
@@ -129,7 +130,26 @@ final class MarkFile {
         return body + String.format("sum %08x\n", crc.getValue());
     }
 
+    /** An interrupt of the request's thread closes the file that it writes. It is no failure of the disk, so the file is written again. */
     private static void replace(Path path, String text) throws IOException {
+        boolean interrupted = false;
+        try {
+            while (true) {
+                try {
+                    replaceOnce(path, text);
+                    return;
+                } catch (ClosedByInterruptException again) {
+                    interrupted |= Thread.interrupted();
+                }
+            }
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    private static void replaceOnce(Path path, String text) throws IOException {
         Path fresh = path.resolveSibling(path.getFileName() + ".new");
         try (FileChannel channel = FileChannel.open(fresh, StandardOpenOption.CREATE, StandardOpenOption.TRUNCATE_EXISTING, StandardOpenOption.WRITE)) {
             ByteBuffer bytes = StandardCharsets.UTF_8.encode(text);

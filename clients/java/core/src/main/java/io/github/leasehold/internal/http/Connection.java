@@ -11,6 +11,10 @@ interface Connection extends Closeable {
     /** Writes all bytes. */
     void write(byte[] bytes, long timeoutMillis) throws IOException;
 
+    /** Whether the server has neither closed this idle connection nor sent anything that was not asked for. */
+    boolean isIdleAndOpen();
+
+    /** Never blocks. */
     @Override
     void close();
 }

@@ -2,12 +2,11 @@ package io.github.leasehold.internal.http;
 
 import java.io.IOException;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.Deque;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 import javax.net.ssl.SSLContext;
@@ -19,13 +18,16 @@ public final class ConnectionPool implements AutoCloseable {
     /** A server keeps an idle connection for at least a minute. */
     private static final long MAX_IDLE_NANOS = TimeUnit.SECONDS.toNanos(45);
     private static final int MAX_IDLE_PER_SERVER = 16;
+    /** A connection that was idle for longer is checked before it is used. The check takes a millisecond. */
+    private static final long TRUSTED_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
 
     private record Idle(HttpExchange exchange, long since) {}
 
     private final SSLContext tls;
     private final ReentrantLock lock = new ReentrantLock();
     private final Map<ServerAddress, Deque<Idle>> idle = new HashMap<>();
-    private final Map<ServerAddress, Set<HttpExchange>> busy = new HashMap<>();
+    /** Requests in progress, and when each was sent. */
+    private final Map<ServerAddress, Map<HttpExchange, Long>> busy = new HashMap<>();
     private boolean closed;
 
     /** A pool. With a context, addresses use TLS, except Unix sockets. */
@@ -50,9 +52,23 @@ public final class ConnectionPool implements AutoCloseable {
                 if (kept.anyByteRead() || cancellation.isCanceled() || isClosed()) {
                     throw broken;
                 }
+                return sendAgain(broken, address, request, until, cancellation);
             }
         }
         return sendOn(open(address, until), address, request, until, cancellation);
+    }
+
+    /** The broken connection may have carried the request, so that a failure to open another one does not prove that nothing happened. */
+    private ApiResponse sendAgain(IOException broken, ServerAddress address, ApiRequest request, long until, Cancellation cancellation)
+            throws IOException {
+        HttpExchange opened;
+        try {
+            opened = open(address, until);
+        } catch (NotSentException unreachable) {
+            broken.addSuppressed(unreachable);
+            throw broken;
+        }
+        return sendOn(opened, address, request, until, cancellation);
     }
 
     /** Opens a stream of lines. The caller closes it. */
@@ -73,11 +89,31 @@ public final class ConnectionPool implements AutoCloseable {
         List<HttpExchange> all;
         lock.lock();
         try {
-            all = List.copyOf(busy.getOrDefault(address, Set.of()));
+            all = List.copyOf(busy.getOrDefault(address, Map.of()).keySet());
         } finally {
             lock.unlock();
         }
         all.forEach(HttpExchange::close);
+    }
+
+    /** Ends all requests that wait for other servers than this one, and were sent before a time of {@link System#nanoTime}. */
+    public void abortOthers(ServerAddress current, long sentBefore) {
+        List<HttpExchange> others = new ArrayList<>();
+        lock.lock();
+        try {
+            busy.forEach((address, exchanges) -> {
+                if (!address.equals(current)) {
+                    exchanges.forEach((exchange, sent) -> {
+                        if (sent - sentBefore < 0) {
+                            others.add(exchange);
+                        }
+                    });
+                }
+            });
+        } finally {
+            lock.unlock();
+        }
+        others.forEach(HttpExchange::close);
     }
 
     @Override
@@ -87,7 +123,7 @@ public final class ConnectionPool implements AutoCloseable {
             closed = true;
             idle.values().forEach(deque -> deque.forEach(kept -> kept.exchange().close()));
             idle.clear();
-            busy.values().forEach(set -> set.forEach(HttpExchange::close));
+            busy.values().forEach(exchanges -> exchanges.keySet().forEach(HttpExchange::close));
         } finally {
             lock.unlock();
         }
@@ -142,17 +178,24 @@ public final class ConnectionPool implements AutoCloseable {
     }
 
     private HttpExchange takeIdle(ServerAddress address) {
+        while (true) {
+            Idle newest = pollIdle(address);
+            if (newest == null) {
+                return null;
+            }
+            long idleNanos = System.nanoTime() - newest.since();
+            if (idleNanos < TRUSTED_NANOS || idleNanos < MAX_IDLE_NANOS && newest.exchange().isIdleAndOpen()) {
+                return newest.exchange();
+            }
+            newest.exchange().close();
+        }
+    }
+
+    private Idle pollIdle(ServerAddress address) {
         lock.lock();
         try {
             Deque<Idle> deque = idle.get(address);
-            while (deque != null && !deque.isEmpty()) {
-                Idle newest = deque.pollLast();
-                if (System.nanoTime() - newest.since() < MAX_IDLE_NANOS) {
-                    return newest.exchange();
-                }
-                newest.exchange().close();
-            }
-            return null;
+            return deque == null ? null : deque.pollLast();
         } finally {
             lock.unlock();
         }
@@ -179,7 +222,7 @@ public final class ConnectionPool implements AutoCloseable {
                 exchange.close();
                 throw new IOException("the client is closed");
             }
-            busy.computeIfAbsent(address, any -> new HashSet<>()).add(exchange);
+            busy.computeIfAbsent(address, any -> new HashMap<>()).put(exchange, System.nanoTime());
         } finally {
             lock.unlock();
         }
@@ -188,7 +231,7 @@ public final class ConnectionPool implements AutoCloseable {
     private void untrack(ServerAddress address, HttpExchange exchange) {
         lock.lock();
         try {
-            busy.getOrDefault(address, Set.of()).remove(exchange);
+            busy.getOrDefault(address, new HashMap<>()).remove(exchange);
         } finally {
             lock.unlock();
         }

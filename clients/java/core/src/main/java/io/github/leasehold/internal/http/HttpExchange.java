@@ -41,6 +41,11 @@ final class HttpExchange {
         return keepAlive;
     }
 
+    /** Whether a request may follow: everything was read, and the server has not closed the connection. */
+    boolean isIdleAndOpen() {
+        return start == end && connection.isIdleAndOpen();
+    }
+
     void close() {
         connection.close();
     }

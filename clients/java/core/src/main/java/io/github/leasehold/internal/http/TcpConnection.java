@@ -3,7 +3,10 @@ package io.github.leasehold.internal.http;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.net.Socket;
+import java.net.SocketTimeoutException;
 import java.net.UnknownHostException;
+import java.util.concurrent.Future;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLParameters;
@@ -11,10 +14,29 @@ import javax.net.ssl.SSLSocket;
 
 /** A TCP connection, with TLS if there is a context. */
 final class TcpConnection implements Connection {
+    /** So much always fits into the send buffer of a connection whose last response was read. */
+    private static final int NEVER_BLOCKS = 4 * 1024;
+    /** Closes sockets whose write is not finished in time: Java has no timeout for writes. */
+    private static final ScheduledThreadPoolExecutor WRITE_TIMEOUTS = writeTimeouts();
+
+    private final Socket plain;
     private final Socket socket;
 
-    private TcpConnection(Socket socket) {
+    private TcpConnection(Socket plain, Socket socket) {
+        this.plain = plain;
         this.socket = socket;
+    }
+
+    private static ScheduledThreadPoolExecutor writeTimeouts() {
+        ScheduledThreadPoolExecutor timeouts = new ScheduledThreadPoolExecutor(1, task -> {
+            Thread thread = new Thread(null, task, "leasehold-write-timeouts", 0, false);
+            thread.setDaemon(true);
+            return thread;
+        });
+        timeouts.setRemoveOnCancelPolicy(true);
+        timeouts.setKeepAliveTime(10, TimeUnit.SECONDS);
+        timeouts.allowCoreThreadTimeOut(true);
+        return timeouts;
     }
 
     static TcpConnection open(ServerAddress address, SSLContext tls, long timeoutMillis) throws IOException {
@@ -27,7 +49,7 @@ final class TcpConnection implements Connection {
             }
             plain.connect(target, millis(timeoutMillis));
             plain.setTcpNoDelay(true);
-            return new TcpConnection(tls == null ? plain : encrypt(plain, address, tls, until));
+            return new TcpConnection(plain, tls == null ? plain : encrypt(plain, address, tls, until));
         } catch (IOException | RuntimeException failed) {
             plain.close();
             throw failed;
@@ -54,14 +76,41 @@ final class TcpConnection implements Connection {
 
     @Override
     public void write(byte[] bytes, long timeoutMillis) throws IOException {
-        // A request fits into the send buffer of a connection whose last response was read, so this does not block.
-        socket.getOutputStream().write(bytes);
+        if (bytes.length <= NEVER_BLOCKS) {
+            socket.getOutputStream().write(bytes);
+            return;
+        }
+        Future<?> timeout = WRITE_TIMEOUTS.schedule(this::close, timeoutMillis, TimeUnit.MILLISECONDS);
+        try {
+            socket.getOutputStream().write(bytes);
+        } catch (IOException failed) {
+            if (timeout.isDone()) {
+                throw (SocketTimeoutException) new SocketTimeoutException("the server did not read the request in time").initCause(failed);
+            }
+            throw failed;
+        } finally {
+            timeout.cancel(false);
+        }
     }
 
     @Override
+    public boolean isIdleAndOpen() {
+        try {
+            socket.setSoTimeout(1);
+            socket.getInputStream().read();
+            return false;
+        } catch (SocketTimeoutException nothingArrived) {
+            return true;
+        } catch (IOException broken) {
+            return false;
+        }
+    }
+
+    /** Without the farewell of TLS, which could block behind a write. */
+    @Override
     public void close() {
         try {
-            socket.close();
+            plain.close();
         } catch (IOException alreadyBroken) {
             // There is nothing left to close.
         }

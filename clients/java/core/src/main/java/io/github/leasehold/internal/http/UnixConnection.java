@@ -60,6 +60,15 @@ final class UnixConnection implements Connection {
         }
     }
 
+    @Override
+    public boolean isIdleAndOpen() {
+        try {
+            return channel.read(ByteBuffer.allocate(1)) == 0;
+        } catch (IOException broken) {
+            return false;
+        }
+    }
+
     private void awaitReady(int operation, long until) throws IOException {
         long millis = TimeUnit.NANOSECONDS.toMillis(until - System.nanoTime());
         if (millis <= 0) {
