@@ -411,7 +411,7 @@ func (p *serverPool) attempt(ctx context.Context, s *server, r *request, reply a
 		var mistyped *json.UnmarshalTypeError
 		if err := json.Unmarshal(body, reply); err != nil && !errors.As(err, &mistyped) {
 			// A reply that was cut is a lost reply.
-			return &sendError{err: invalidReply(err.Error(), err), maybeSent: true}
+			return &sendError{err: fmt.Errorf("the reply is not JSON: %w", err), maybeSent: true}
 		}
 	}
 	return nil

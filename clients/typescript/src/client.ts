@@ -30,8 +30,8 @@ interface FreshGrant {
   readonly grant: Granted;
   readonly sent: number;
   readonly remainingMs: number;
+  /** Whether it has an end of its own, besides the session's. */
   readonly isTimed: boolean;
-  readonly spanMs: number | undefined;
   readonly silenceMs: number | undefined;
 }
 
@@ -308,29 +308,34 @@ export class Client {
 
   /** Renews a grant that arrived after a wait: its deadline is close or past, because it counts from before the wait. */
   async #freshen(context: LeaseContext, grant: Granted, terms: AcquireTerms, firstSent: number): Promise<FreshGrant> {
-    const { host, session } = context;
+    const { clock } = context.host;
+    const { cell, ttlMs } = context.session;
     // The drain period limits the deadline: a handoff can end the lease after it, while a holder without contact does not know.
     const drainMs = grant.drain_ms ?? undefined;
-    const silenceMs = drainMs !== undefined && drainMs > 0 && drainMs < (terms.ttlMs ?? session.ttlMs) ? drainMs : undefined;
-    const received = host.clock.now();
+    const silenceMs = drainMs !== undefined && drainMs > 0 && drainMs < (terms.ttlMs ?? ttlMs) ? drainMs : undefined;
+    const isTimed = terms.ttlMs !== undefined || terms.isLimited || silenceMs !== undefined;
+    const received = clock.now();
     const remainingMs = grant.remaining_ms;
-    // A lease that lives by its session has no end of its own, unless the server granted less than the session has.
-    const isTimed = terms.ttlMs !== undefined || terms.isLimited || silenceMs !== undefined || remainingMs < session.cell.deadline - received;
-    const spanMs = isTimed ? Math.min(terms.ttlMs ?? Infinity, Math.max(remainingMs, 300)) : undefined;
-    const fresh = { grant, sent: firstSent, remainingMs, isTimed, spanMs, silenceMs };
-    if (!isTimed || received - firstSent <= remainingMs / 3) return fresh;
-    const reply = await this.#requests.send<CurrentLeaseBody>(this.#aboutGrant(context, grant, "renew"));
+    // A lease that lives by its session has no end of its own, unless the server granted less than the session has. It may also seem so
+    // because the session was renewed after the grant.
+    const isOld = isTimed ? received - firstSent > remainingMs / 3 : remainingMs < cell.deadline - received;
+    if (!isOld) return { grant, sent: firstSent, remainingMs, isTimed, silenceMs };
+    let [sent, sessionDeadline] = [received, cell.deadline];
+    const onAttempt = (): void => void ([sent, sessionDeadline] = [clock.now(), cell.deadline]);
+    const reply = await this.#requests.send<CurrentLeaseBody>(this.#aboutGrant(context, grant, "renew"), { onAttempt });
     const { token, token_number, secret } = reply;
     const raised = token ? { token, token_number, secret: secret ?? grant.secret ?? null } : {};
-    return { ...fresh, grant: { ...grant, ...raised }, sent: received, remainingMs: reply.remaining_ms };
+    const isLimited = isTimed || reply.remaining_ms < sessionDeadline - clock.now();
+    return { grant: { ...grant, ...raised }, sent, remainingMs: reply.remaining_ms, isTimed: isLimited, silenceMs };
   }
 
   /** Makes a lease of a grant, with a local deadline that counts from before the request was sent. */
   #keep(context: LeaseContext, fresh: FreshGrant, terms: AcquireTerms): Lease {
     const { host, session } = context;
-    const { grant, sent, isTimed, spanMs, silenceMs } = fresh;
+    const { grant, sent, isTimed, silenceMs } = fresh;
     this.#requests.observeToken(grant.token, grant.token_number, grant.resource);
     const ttlMs = terms.ttlMs ?? session.ttlMs;
+    const spanMs = isTimed ? Math.min(terms.ttlMs ?? Infinity, Math.max(fresh.remainingMs, 300)) : undefined;
     const remainingMs = Math.min(fresh.remainingMs, ttlMs, silenceMs ?? Infinity);
     const deadline = isTimed ? localDeadline(sent, host.clock.now(), remainingMs) : Infinity;
     const spec = {

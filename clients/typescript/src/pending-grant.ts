@@ -13,7 +13,7 @@ const WITHDRAW_REPLY_MS = 2_000;
 
 /** What the client does with the reply. */
 export interface GrantHandler<B, T> {
-  /** Makes leases of the reply, all or none. `sent` is when the request was sent first. */
+  /** Makes leases of the reply, all or none. `sent` is before the request was sent first. */
   accept(body: B, sent: number, signal: AbortSignal): Promise<T>;
   /** Releases leases that were made of the reply. Never rejects. */
   discard(result: T): Promise<void>;
@@ -50,12 +50,12 @@ export class PendingGrant<B, T> {
 
   /** Sends the request until the server decides. After a cancellation it is withdrawn in the background. */
   async run(limits: RequestLimits): Promise<T> {
-    this.#firstSent ??= this.#host.clock.now();
     clearTimeout(this.#unresolved);
     const { signal, unlink } = linkSignals(limits.signal, this.#host.closing);
     try {
-      const body = await this.#requests.send<B>(this.#exchange, { ...limits, signal });
-      const result = await this.#accept(body, this.#firstSent, signal);
+      const onAttempt = (): void => void (this.#firstSent ??= this.#host.clock.now());
+      const body = await this.#requests.send<B>(this.#exchange, { ...limits, onAttempt, signal });
+      const result = await this.#accept(body, this.#firstSent ?? 0, signal);
       this.#uncount();
       return result;
     } catch (error) {

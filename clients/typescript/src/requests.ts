@@ -12,6 +12,8 @@ export interface RequestLimits {
   readonly timeoutMs?: number | undefined;
   /** Longest time that the server itself waits before it replies. */
   readonly waitMs?: number | undefined;
+  /** Called before each attempt. */
+  readonly onAttempt?: (() => void) | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -91,7 +93,7 @@ export class Requests {
     const replyMs = Math.max(1_000, Math.min(5_000, timeoutMs / 3));
     const attemptMs = Math.min(MAX_POLL_MS, waitMs + replyMs);
     const { signal, unlink } = linkSignals(limits.signal, this.#closed.signal);
-    const sendLimits: SendLimits = { timeoutMs: timeoutMs + waitMs, attemptMs: () => attemptMs, isLongPoll: waitMs > 0, signal };
+    const sendLimits: SendLimits = { timeoutMs: timeoutMs + waitMs, attemptMs: () => attemptMs, isLongPoll: waitMs > 0, onAttempt: limits.onAttempt, signal };
     try {
       return (await this.pool.send(exchange, sendLimits)) as T;
     } finally {

@@ -20,6 +20,8 @@ export interface SendLimits {
   readonly attemptMs: (leftMs: number) => number;
   /** Whether the server may wait before it replies. */
   readonly isLongPoll?: boolean;
+  /** Called before each attempt, when the request no longer waits for others. */
+  readonly onAttempt?: (() => void) | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -100,6 +102,7 @@ export class ServerPool {
       let pauseMs = withJitter(Math.min(MIN_PAUSE_MS * 2 ** Math.min(attempt, 10), MAX_PAUSE_MS));
       try {
         const attemptMs = Math.max(1, Math.min(left, limits.attemptMs(left)));
+        limits.onAttempt?.();
         // A request that waits at the server does not keep others from being sent.
         const reply = await connection.exchange(exchange, attemptMs, signal, isLongPoll ? leave : undefined);
         if (reply.status >= 200 && reply.status < 300) return parseReply(connection, reply);

@@ -110,7 +110,7 @@ export class SessionHost {
     const exchange = this.#requests.change("/v1/sessions", { holder: this.#config.holder, ttl: durationText(this.#config.sessionTtlMs) }, {});
     let body: SessionBody;
     try {
-      body = await this.#requests.send<SessionBody>(exchange, { timeoutMs, signal: this.#closing.signal });
+      body = await this.#requests.send<SessionBody>(exchange, { timeoutMs });
     } catch (error) {
       this.#closing.signal.throwIfAborted();
       if ((error as { code?: string }).code !== "INDETERMINATE") throw error;

@@ -275,7 +275,12 @@ describe("HTTP", () => {
     const resource = "http/disconnect";
     const fence = open("disconnect", resource);
     let handled = 0;
+    let isGone = false;
     const app = express();
+    app.use((_, response, next) => {
+      response.once("close", () => (isGone = true));
+      next();
+    });
     app.use(expressFence(fence));
     app.post("/invoices", (_, response) => void response.send(String(++handled)));
     const service = await listen(app);
@@ -287,6 +292,7 @@ describe("HTTP", () => {
     await new Promise((resolve) => setTimeout(resolve, 100));
     stop.abort();
     await assert.rejects(waiting, { name: "AbortError" });
+    await until("the service notices it", () => isGone);
     running.end("known");
     await until("the mark is raised", () => fence.mark === current.tokenNumber);
     await current.release();

@@ -101,15 +101,15 @@ describe("replies", () => {
   test("renewals that cannot be understood do not end the renewal thread", async () => {
     await using proxy = await TcpProxy.start(server.address);
     await using a = client({ servers: proxy.address, sessionTtl: "2s" });
-    const [lived, own] = [await a.acquire("strange/session"), await a.acquire("strange/own", { ttl: "2s" })];
-    const numbers = [lived.tokenNumber, own.tokenNumber];
+    const leases = [await a.acquire("strange/session"), await a.acquire("strange/own", { ttl: "2s" }), await a.acquire("strange/batch", { ttl: "2s" })];
+    const numbers = leases.map((lease) => lease.tokenNumber);
     proxy.onlyFor = /:renew /;
-    proxy.change = (text) => text.replaceAll('"remaining_ms":', '"remaining_??":');
-    await Promise.all([lived, own].map((lease) => lease.waitState(["suspended"], { timeout: 30_000 })));
+    proxy.change = (text) => text.replaceAll('"remaining_ms":', '"remaining_??":').replace('"results":', '"r??????":');
+    await Promise.all(leases.map((lease) => lease.waitState(["suspended"], { timeout: 30_000 })));
     // The server renewed them all the time: the same tokens are held again.
     proxy.change = undefined;
-    await Promise.all([lived, own].map((lease) => lease.waitState(["held"], { timeout: 30_000 })));
-    assert.deepEqual([lived.tokenNumber, own.tokenNumber], numbers);
+    await Promise.all(leases.map((lease) => lease.waitState(["held"], { timeout: 30_000 })));
+    assert.deepEqual(leases.map((lease) => lease.tokenNumber), numbers);
   });
 
   test("a grant of an unknown outcome that no one asks about is released", async () => {
@@ -159,6 +159,21 @@ describe("closing", () => {
     assert.equal((await holder.show("close/wait")).waiters, 0);
     await assert.rejects(a.acquire("close/after"), (error: UnavailableError) => error.message.includes("closed"));
     await assert.rejects(a.queue("close/after").send("x"), (error: UnavailableError) => error.message.includes("closed"));
+  });
+
+  test("ends an acquire before an unreachable server is given up", { timeout: 60_000 }, async () => {
+    await using proxy = await TcpProxy.start(server.address);
+    await using holder = client();
+    await holder.acquire("close/unreachable");
+    const a = client({ servers: proxy.address, ...patient });
+    const acquiring = a.acquire("close/unreachable", { wait: "30m" });
+    await until("the wait is queued", async () => (await holder.show("close/unreachable")).waiters === 1);
+    proxy.isHeld = true;
+    let isClosed = false;
+    const closing = a.close().catch((error: UnavailableError) => error).finally(() => (isClosed = true));
+    await assert.rejects(acquiring, (error: UnavailableError) => error.message.includes("closed"));
+    assert.equal(isClosed, false);
+    assert.ok((await closing) instanceof UnavailableError);
   });
 
   test("returns no lease whose reply arrives afterwards", { timeout: 60_000 }, async () => {
@@ -230,6 +245,7 @@ describe("many requests at once", () => {
     const leases = await Promise.all(Array.from({ length: 3_000 }, (_, index) => a.acquire(`burst/${index}`)));
     assert.equal(new Set(leases.map((lease) => lease.tokenNumber)).size, 3_000);
     assert.equal(a.heldCount, 3_000);
+    assert.ok(leases.every((lease) => !lease.signal.aborted), "all were held from their beginning");
     await Promise.all(leases.map((lease) => lease.release()));
     assert.equal(a.heldCount, 0);
   });

@@ -202,12 +202,13 @@ export class MessageQueue {
       limit: options.limit ?? 1,
       wait: waitMs > 0 ? durationText(waitMs) : undefined,
     };
-    const sent = this.#host.clock.now();
+    let sent = this.#host.clock.now();
+    const onAttempt = (): void => void (sent = this.#host.clock.now());
     // A receive has no key: a message whose reply is lost can be received again after its visibility.
     const exchange = this.#requests.change(queuePath(this.name, "receive"), body, session.headers);
     const linked = linkSignals(signal, this.#host.closing);
     try {
-      const { deliveries } = await this.#requests.send<{ deliveries: DeliveryBody[] }>(exchange, { waitMs, signal: linked.signal });
+      const { deliveries } = await this.#requests.send<{ deliveries: DeliveryBody[] }>(exchange, { waitMs, onAttempt, signal: linked.signal });
       const accepted = await Promise.allSettled(deliveries.map((delivery) => this.#accept(session, delivery, sent, visibilityMs)));
       // A message that could not be kept is delivered again after its visibility.
       const messages = accepted.flatMap((result) => (result.status === "fulfilled" ? [result.value] : []));
@@ -264,11 +265,11 @@ export class MessageQueue {
     let [sent, remainingMs] = [firstSent, delivery.remaining_ms];
     if (this.#host.clock.now() - sent > visibilityMs / 3) {
       // After a wait the deadline is close or past, because it counts from before the wait.
-      sent = this.#host.clock.now();
+      const onAttempt = (): void => void (sent = this.#host.clock.now());
       const fields = { item: delivery.item, receipt: delivery.receipt, visibility: durationText(visibilityMs) };
       const secret: Record<string, string> = delivery.secret ? { "lease-secret": delivery.secret } : {};
       const extend = this.#requests.change(queuePath(this.name, "extend"), fields, { ...session.nextKey().headers, ...secret });
-      remainingMs = (await this.#requests.send<{ remaining_ms: number }>(extend)).remaining_ms;
+      remainingMs = (await this.#requests.send<{ remaining_ms: number }>(extend, { onAttempt })).remaining_ms;
     }
     const { item, receipt } = delivery;
     const spec = { kind: "delivery", queue: this.name, item, receipt, secret: delivery.secret ?? undefined, spanMs: visibilityMs, sent } as const;
