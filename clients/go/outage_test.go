@@ -56,6 +56,18 @@ func TestAWaitOutlivesTheEndOfItsSession(t *testing.T) {
 	}
 }
 
+func TestTheEndOfASessionIsNoticedLongBeforeItsNextRenewal(t *testing.T) {
+	server := servertest.Start(t)
+	client := newClient(t, server.Addr, leasehold.WithSessionTTL(10*time.Minute))
+	// At once, and when the stream of its events is open.
+	for _, delay := range []time.Duration{0, time.Second} {
+		lease := acquire(t, client, "x")
+		time.Sleep(delay)
+		server.EndSession(client.SessionID())
+		within(t, "the lease is lost", lease.Lost())
+	}
+}
+
 func TestAnEndedSessionIsReplacedByTheNextRequest(t *testing.T) {
 	server := servertest.Start(t)
 	client := newClient(t, server.Addr)

@@ -34,7 +34,8 @@ func (l *Lease) stopRenewals() {
 }
 
 // Release ends the lease. All writes under it must have been answered. It cancels the lease's context, waits for the confirmation at most the
-// request timeout, and is idempotent: later calls return the same result. After an error the lease ends with its ttl at the latest.
+// request timeout, and is idempotent: later calls return the same result. If the lease had ended otherwise, the error says how: compare it with
+// [ErrLeaseLost]. After any other error the lease ends with its ttl at the latest.
 func (l *Lease) Release() error {
 	ctx, cancel := context.WithTimeout(context.Background(), l.client.config.requestTimeout)
 	defer cancel()
@@ -44,7 +45,11 @@ func (l *Lease) Release() error {
 // ReleaseContext is Release with a context. The release is sent even if ctx ends first.
 func (l *Lease) ReleaseContext(ctx context.Context) error {
 	l.mu.Lock()
-	if l.belief.loss != nil || (l.released && l.releasing == nil) {
+	if l.belief.loss != nil {
+		defer l.mu.Unlock()
+		return l.belief.loss
+	}
+	if l.released && l.releasing == nil {
 		l.mu.Unlock()
 		return nil
 	}
@@ -70,7 +75,8 @@ func (l *Lease) sendRelease(pending *release) {
 	// Without a key: it names the token, so that it is safe to repeat.
 	err := asClientError(l.session.send(ctx, l.request("release", noFields{}), nil), "")
 	var problem *Error
-	if errors.As(err, &problem) && (problem.isLeaseEnd() || problem.isSessionEnd()) {
+	if errors.As(err, &problem) && problem.isLeaseEnd() && problem.State == LostReleased {
+		// An earlier attempt released it.
 		err = nil
 	}
 	pending.err = err

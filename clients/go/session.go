@@ -296,7 +296,11 @@ func (s *session) renewLoop() {
 // start runs a renewal, and wakes the loop when it has ended.
 func (s *session) start(renewal func()) {
 	go func() {
-		mutant.MainLoop(renewal)
+		if mutant.RenewalOnMainLoop {
+			mutant.MainLoop(renewal)
+		} else {
+			renewal()
+		}
 		s.wakeRenewals()
 	}()
 }

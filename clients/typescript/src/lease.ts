@@ -92,8 +92,8 @@ export class Lease extends Hold {
   }
 
   /**
-   * Releases the lease. Idempotent, also for a lease that has ended. The work must be finished: the state is `lost` from here on. If no
-   * server confirms it, the promise rejects, and the lease ends by its ttl at the latest.
+   * Releases the lease. Idempotent. The work must be finished: the state is `lost` from here on. Rejects with {@link LeaseLostError} if the
+   * lease had ended otherwise. If no server confirms it, the promise rejects, and the lease ends by its ttl at the latest.
    */
   release(): Promise<void> {
     this.#releasing ??= this.#releaseNow().catch((error: unknown) => {
@@ -105,7 +105,8 @@ export class Lease extends Hold {
 
   async #releaseNow(): Promise<void> {
     if (this.#release === undefined) {
-      if (this.hasLoss) return;
+      if (this.loss?.state === "released") return;
+      if (this.hasLoss) throw this.lossError();
       this.#releaseTimeoutMs = Math.max(MIN_RELEASE_TIMEOUT_MS, Math.min(RELEASE_TIMEOUT_MS, this.remaining()));
       // Without a key: it names the token, so that it is safe to repeat.
       this.#release = this.#proven("release", {});
@@ -114,7 +115,9 @@ export class Lease extends Hold {
     try {
       await this.#context.requests.send(this.#release, { timeoutMs: this.#releaseTimeoutMs });
     } catch (error) {
-      if (!(error instanceof LeaseLostError) && (error as LeaseholdError).code !== "NOT_FOUND") throw error;
+      // An earlier attempt may have released it.
+      const isDone = error instanceof LeaseLostError ? error.state === "released" : (error as LeaseholdError).code === "NOT_FOUND";
+      if (!isDone) throw error;
     }
   }
 

@@ -282,7 +282,7 @@ describe("renewal and deadlines", () => {
     assert.equal(loss.state, "expired");
     assert.ok(BigInt(successor.tokenNumber) > BigInt(lease.tokenNumber));
     await assert.rejects(lease.check(), LeaseLostError);
-    await lease.release();
+    await assert.rejects(lease.release(), (error: LeaseLostError) => error.state === "expired");
     // The client goes on with a new session.
     assert.equal((await a.acquire("expired again")).state, "held");
   });
@@ -292,6 +292,9 @@ describe("renewal and deadlines", () => {
     await using operator = client();
     const lease = await a.acquire("revoked");
     const { signal } = lease;
+    const released = await a.acquire("revoked before the release");
+    await operator.revoke("revoked before the release", "maintenance");
+    await assert.rejects(released.release(), (error: LeaseLostError) => error.state === "revoked" && error.reason === "operator");
     await operator.revoke("revoked", "maintenance");
     const loss = await lease.waitLost({ timeout: 30_000 });
     assert.deepEqual(loss, { state: "revoked", reason: "operator" });

@@ -51,6 +51,17 @@ describe("a session that the server ended", () => {
     assert.equal(next.state, "held", "the end of the old session changes nothing");
   });
 
+  test("is noticed long before its next renewal", { timeout: 60_000 }, async () => {
+    await using a = client({ sessionTtl: "10m" });
+    // At once, and when the stream of its events is open.
+    for (const delayMs of [0, 1_000]) {
+      const lease = await a.acquire("session/noticed");
+      await new Promise((resolve) => setTimeout(resolve, delayMs));
+      await endSession(a);
+      assert.equal((await lease.waitLost()).state, "expired");
+    }
+  });
+
   test("does not end a wait: another session carries it", async () => {
     await using a = client();
     await using holder = client();

@@ -3,7 +3,7 @@
 // Each renewal carries the number of leases and the exclusive or of their token numbers. If the server has others, the two lists are
 // compared. Events of the session only mean "ask now"; losing their stream loses nothing.
 
-import type { LeaseholdError } from "../errors.js";
+import { isSessionEnd, type LeaseholdError } from "../errors.js";
 import { readEvents, type StreamEvent } from "../event-stream.js";
 import type { Exchange } from "../http-connection.js";
 import { sessionPath } from "../paths.js";
@@ -241,6 +241,8 @@ export class SessionRenewal {
         const headers: Record<string, string> = secret === undefined ? {} : { "session-secret": secret };
         for await (const event of readEvents(connection, path, headers, signal, onOpen)) this.#on(event);
       } catch (error) {
+        // The session ended while there was no stream.
+        if (isSessionEnd(error)) return await this.end();
         // A server of an earlier version: leases are asked about at every renewal instead.
         this.#eventsMissing = [404, 405].includes((error as Partial<LeaseholdError>).status ?? 0);
       }
