@@ -39,6 +39,8 @@ pub enum Command<'a> {
     OpenKeySession {
         /// Digest of the caller's identity and the key; it takes the place of a secret.
         key: SecretDigest,
+        /// The request under the key: a caller that may not execute it opens nothing. `None` extends a session that exists.
+        command: Option<&'a Command<'a>>,
     },
     /// Resume a session with its secret (S2).
     ResumeSession {

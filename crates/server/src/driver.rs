@@ -244,10 +244,19 @@ impl<J: Journal> Driver<J> {
                 self.grantor.step(now, &Input::Request(request, open.command(*secret)));
                 None
             }
-            RequestPayload::OpenKey(key) => {
-                self.grantor.step(now, &Input::Request(request, Command::OpenKeySession { key: *key }));
+            RequestPayload::OpenKey(key, None) => {
+                let open = Command::OpenKeySession { key: *key, command: None };
+                self.grantor.step(now, &Input::Request(request, open));
                 None
             }
+            RequestPayload::OpenKey(key, Some(operation)) => match DecodedCommand::decode(operation, &caller) {
+                Ok(command) => {
+                    let open = Command::OpenKeySession { key: *key, command: Some(&command.command()) };
+                    self.grantor.step(now, &Input::Request(request, open));
+                    None
+                }
+                Err(refusal) => Some(refusal),
+            },
             RequestPayload::Resume(session, secret) => {
                 let resume = Command::ResumeSession { session: *session, secret: *secret };
                 self.grantor.step(now, &Input::Request(request, resume));

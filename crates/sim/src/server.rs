@@ -471,6 +471,7 @@ fn report_limits(
         let is_renewal = matches!(request, SimRequest::Renew { .. } | SimRequest::RenewSession { .. });
         let has = match limit {
             Limit::IdentitySessions => has.sessions,
+            Limit::IdentityKeys => has.keys,
             Limit::IdentityLeases => has.leases,
             Limit::IdentityCharters => has.charters,
             Limit::IdentityTargets => has.targets,

@@ -6,11 +6,16 @@
 use crate::mutants::{self, Mutant};
 use crate::refusal::{Limit, Refusal};
 
+/// The holder name of sessions that the core opens for idempotency keys.
+pub(crate) const KEY_HOLDER: &str = "idempotency key";
+
 /// How much one identity may have at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdentityLimits {
     /// Open sessions.
     pub sessions: u64,
+    /// Idempotency keys with a stored reply.
+    pub keys: u64,
     /// Leases that it holds or waits for.
     pub leases: u64,
     /// Requests that wait for a lease.
@@ -35,6 +40,7 @@ impl IdentityLimits {
     /// No limits besides those of the cluster.
     pub const UNLIMITED: Self = Self {
         sessions: u64::MAX,
+        keys: u64::MAX,
         leases: u64::MAX,
         waiters: u64::MAX,
         metadata_bytes: u64::MAX,
@@ -50,6 +56,7 @@ impl IdentityLimits {
     pub(crate) fn check(&self, has: &IdentityUsage, more: &IdentityUsage) -> Result<(), Refusal> {
         let limits = [
             (Limit::IdentitySessions, self.sessions, has.sessions, more.sessions),
+            (Limit::IdentityKeys, self.keys, has.keys, more.keys),
             (Limit::IdentityLeases, self.leases, has.leases, more.leases),
             (Limit::IdentityWaiters, self.waiters, has.waiters, more.waiters),
             (Limit::IdentityMetadata, self.metadata_bytes, has.metadata_bytes, more.metadata_bytes),
@@ -75,6 +82,8 @@ impl IdentityLimits {
 pub struct IdentityUsage {
     /// Open sessions.
     pub sessions: u64,
+    /// Idempotency keys with a stored reply. Each is a session for the core, and not counted as one.
+    pub keys: u64,
     /// Leases that it holds or waits for. A wait counts as the leases that it will be granted, so that no grant exceeds the limit.
     pub leases: u64,
     /// Requests that wait for a lease.
@@ -98,6 +107,7 @@ pub struct IdentityUsage {
 impl IdentityUsage {
     const NONE: Self = Self {
         sessions: 0,
+        keys: 0,
         leases: 0,
         waiters: 0,
         metadata_bytes: 0,
@@ -110,7 +120,12 @@ impl IdentityUsage {
     };
 
     /// A session.
-    pub(crate) const SESSION: Self = Self { sessions: 1, ..Self::NONE };
+    const SESSION: Self = Self { sessions: 1, ..Self::NONE };
+
+    /// A session by what its record contains: one that was opened for an idempotency key counts as a key.
+    pub(crate) fn of_session(waits_only: bool, holder: &str) -> Self {
+        if waits_only && holder == KEY_HOLDER { Self { keys: 1, ..Self::NONE } } else { Self::SESSION }
+    }
 
     /// A charter.
     pub(crate) const CHARTER: Self = Self { charters: 1, ..Self::NONE };
@@ -147,6 +162,7 @@ impl IdentityUsage {
     /// The other adds to this one.
     pub(crate) fn add(&mut self, other: Self) {
         self.sessions += other.sessions;
+        self.keys += other.keys;
         self.leases += other.leases;
         self.waiters += other.waiters;
         self.metadata_bytes += other.metadata_bytes;
@@ -164,6 +180,7 @@ impl IdentityUsage {
             return;
         }
         self.sessions -= other.sessions;
+        self.keys -= other.keys;
         self.leases -= other.leases;
         self.waiters -= other.waiters;
         self.metadata_bytes -= other.metadata_bytes;

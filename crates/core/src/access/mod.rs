@@ -18,6 +18,7 @@ pub use action::{
 };
 pub use approval::{ApprovalRules, DangerousAction, Replacement, ReplacementCase};
 pub use attribution::{Attribution, RequestOrigin, Via};
+pub(crate) use identity_limits::KEY_HOLDER;
 pub use identity_limits::{IdentityLimits, IdentityUsage};
 pub(crate) use owner::{LOCAL_OWNER, check_principal, decode_owner, recorded_owner};
 pub use read_scope::ReadScope;

@@ -95,6 +95,16 @@ impl Grantor {
         check.subject()
     }
 
+    /// Whether a caller may execute a command for which it opens the session of a key. A denial counts as one of the command.
+    pub(super) fn check_command_under_key(
+        &mut self,
+        request: &Request<'_>,
+        command: &Command<'_>,
+    ) -> Result<(), Refusal> {
+        let checked = self.may(request, command);
+        self.count_denial(request, command, checked)
+    }
+
     /// Whether a caller may read what belongs to a session, without an effect: as its owner, with its secret (A6).
     pub(super) fn authorize_session(
         &self,

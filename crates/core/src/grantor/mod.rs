@@ -301,7 +301,7 @@ impl Grantor {
     fn execute(&mut self, request: &Request<'_>, command: &Command<'_>) -> Result<Answer, Refusal> {
         match command {
             Command::OpenSession(open) => self.open_session(&request.caller, open),
-            Command::OpenKeySession { key } => self.open_key_session(&request.caller, *key),
+            Command::OpenKeySession { key, command } => self.open_key_session(request, *key, *command),
             Command::ResumeSession { session, secret } => self.resume_session(*session, *secret),
             Command::Reconcile { session, leases, range: part } => self.reconcile(*session, leases, *part),
             Command::CloseSession { session } => self.close_session(*session),

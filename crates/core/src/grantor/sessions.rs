@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::Grantor;
 use super::table::actors::Waiter;
 use super::table::lease::NONE;
-use crate::access::{Action, Caller, IdentityUsage, Permission, Rights, SECRET_DIFFERS, recorded_owner};
-use crate::command::{Answer, HeldDigest, IdRange, OpenSession, SessionGrant};
+use crate::access::{Action, Caller, IdentityUsage, KEY_HOLDER, Permission, Rights, SECRET_DIFFERS, recorded_owner};
+use crate::command::{Answer, Command, HeldDigest, IdRange, OpenSession, Request, SessionGrant};
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::EndReason;
 use crate::limits;
@@ -18,9 +18,6 @@ use crate::secret::SecretDigest;
 use crate::store::slab::REUSE_MAX;
 use crate::token::{Number, next_number, plausible_max};
 
-/// The holder name of sessions that were opened for idempotency keys, for people.
-const KEY_HOLDER: &str = "idempotency key";
-
 impl Grantor {
     pub(super) fn open_session(&mut self, caller: &Caller<'_>, open: &OpenSession<'_>) -> Result<Answer, Refusal> {
         let holder = HolderName::parse(open.holder)?.as_str();
@@ -30,7 +27,7 @@ impl Grantor {
             let max = limits::SESSIONS as u64;
             return Err(Refusal::Exhausted { limit: Limit::Sessions, max, got: max + 1 });
         }
-        self.check_identity_limits(caller, IdentityUsage::SESSION)?;
+        self.check_identity_limits(caller, IdentityUsage::of_session(open.waits_only, holder))?;
         let (slot, reuse) = self.table.sessions.next_slot();
         let session = SessionId { slot, reuse: reuse.max(self.reuse_by_clock()) };
         let secret = open.secret.bytes();
@@ -41,7 +38,15 @@ impl Grantor {
 
     /// The session of an idempotency key: the one that was opened for it, or a new one. A second request under the key finds the
     /// stored reply in it, also after a failover (L11). Only the same identity finds it, because the digest covers the identity (A6).
-    pub(super) fn open_key_session(&mut self, caller: &Caller<'_>, key: SecretDigest) -> Result<Answer, Refusal> {
+    ///
+    /// A request that the access rules refuse opens nothing, because denials are not recorded (A13).
+    pub(super) fn open_key_session(
+        &mut self,
+        request: &Request<'_>,
+        key: SecretDigest,
+        command: Option<&Command<'_>>,
+    ) -> Result<Answer, Refusal> {
+        let caller = &request.caller;
         if let Some(slot) = self.table.key_session(&key.bytes()) {
             let id = self.session_id(slot);
             let is_own = self.table.owners.name(self.table.session(slot).owner) == caller.principal;
@@ -50,6 +55,9 @@ impl Grantor {
                 self.extend_session(slot);
                 return Ok(self.session_grant(id, false));
             }
+        }
+        if let Some(command) = command {
+            self.check_command_under_key(request, command)?;
         }
         if self.table.key_sessions.len() >= limits::KEY_SESSIONS {
             let max = limits::KEY_SESSIONS as u64;

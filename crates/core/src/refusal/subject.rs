@@ -190,6 +190,7 @@ impl Limit {
         matches!(
             self,
             Self::IdentitySessions
+                | Self::IdentityKeys
                 | Self::IdentityLeases
                 | Self::IdentityWaiters
                 | Self::IdentityMetadata
@@ -276,5 +277,7 @@ named! {
         IdentityCacheGrants => "identity_cache_grants",
         /// Bytes of the state that one identity wrote.
         IdentityStateBytes => "identity_state_bytes",
+        /// Idempotency keys of one identity with a stored reply.
+        IdentityKeys => "identity_keys",
     }
 }

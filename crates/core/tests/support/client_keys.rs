@@ -68,7 +68,7 @@ impl KeyScene {
 
     /// The session of the key of an identity.
     fn session(&mut self, principal: &str) -> Result<SessionId, String> {
-        match self.run(principal, Request::tagged(1), Command::OpenKeySession { key: key(principal) }) {
+        match self.run(principal, Request::tagged(1), Command::OpenKeySession { key: key(principal), command: None }) {
             Answer::Session(grant) => Ok(grant.session),
             other => Err(format!("L11: no session of a key: {other:?}")),
         }
@@ -129,7 +129,7 @@ pub fn another_identity_does_not_find_it() -> Result<(), String> {
     let other = scene.session(BOB)?;
     expect("the same text is another key", other == session, false)?;
     // Even one that knows the digest gets a session of its own.
-    let found = scene.run(BOB, Request::tagged(1), Command::OpenKeySession { key: key(ANN) });
+    let found = scene.run(BOB, Request::tagged(1), Command::OpenKeySession { key: key(ANN), command: None });
     let Answer::Session(found) = found else { return Err(format!("A6: {found:?}")) };
     expect("the owner is compared", found.session == session, false)?;
     let absent = Answer::Refused(Refusal::NotFound(RefusalSubject::Session));

@@ -1,7 +1,7 @@
 //! The tables `[limits]` and `[[limit]]` of an access file.
 
 use leasehold_core::limits::{
-    CACHE_KEYS, CHARTERS, LEASES, QUEUE_ITEMS_TOTAL, QUEUE_TOTAL, SESSIONS, STATE_TOTAL, TARGETS, WAITERS,
+    CACHE_KEYS, CHARTERS, KEY_SESSIONS, LEASES, QUEUE_ITEMS_TOTAL, QUEUE_TOTAL, SESSIONS, STATE_TOTAL, TARGETS, WAITERS,
 };
 use leasehold_wire::MAX_TRANSPORT_BYTES;
 use serde::Deserialize;
@@ -56,6 +56,7 @@ macro_rules! limits_text {
 
 limits_text! {
     sessions in 0, SESSIONS => |limits, value| limits.state.sessions = value;
+    keys in 0, KEY_SESSIONS => |limits, value| limits.state.keys = value;
     leases in 0, LEASES => |limits, value| limits.state.leases = value;
     waiters in 0, WAITERS => |limits, value| limits.state.waiters = value;
     metadata_bytes in 0, MAX_METADATA => |limits, value| limits.state.metadata_bytes = value;

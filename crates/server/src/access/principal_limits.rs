@@ -18,6 +18,7 @@ impl Default for PrincipalLimits {
         Self {
             state: IdentityLimits {
                 sessions: 1_000,
+                keys: 10_000,
                 leases: 200_000,
                 waiters: 10_000,
                 metadata_bytes: 1 << 30,

@@ -6,9 +6,9 @@
 use std::future::Future;
 use std::time::Duration;
 
-use leasehold_core::command::{Answer, Request, RequestId};
+use leasehold_core::command::{Answer, Proof, Request, RequestId};
 use leasehold_core::ids::SessionId;
-use leasehold_core::refusal::Refusal;
+use leasehold_core::refusal::{Limit, Refusal};
 use leasehold_core::secret::SecretDigest;
 use leasehold_wire::headers::IDEMPOTENCY_KEY;
 use leasehold_wire::v1::request::Operation;
@@ -28,18 +28,34 @@ pub struct KeySession {
 }
 
 impl KeySession {
-    /// Opens the session of a key, or finds it.
-    pub async fn open(api: &Api, key: SecretDigest, operation: &Operation) -> Result<Self, v1::Problem> {
+    async fn open(api: &Api, key: SecretDigest, operation: &Operation, proof: Proof) -> Result<Self, v1::Problem> {
         if session_of_wait(operation).is_some() {
             let reason = "a wait in a session needs the key <session>:<sequence> of that session, for example 17.0:42";
             return Err(problem(&Refusal::Invalid { field: IDEMPOTENCY_KEY, reason }));
         }
-        let reply = api.submit(Request::tagged(0), RequestPayload::OpenKey(key), api.caller()).await?;
+        let request = Request { proof, ..Request::tagged(0) };
+        let payload = RequestPayload::OpenKey(key, Some(Box::new(operation.clone())));
+        let reply = api.submit(request, payload, api.caller()).await?;
         api.observe(&reply);
         match reply.answer {
             Answer::Session(grant) => Ok(Self { id: grant.session, key, ttl_ms: grant.ttl_ms }),
             Answer::Refused(refusal) => Err(problem(&refusal)),
             _ => Err(no_reply()),
+        }
+    }
+
+    /// Opens the session of a key for an operation, or finds it. `None` if no further key can be stored, and the operation may be executed
+    /// without one.
+    pub async fn open_if_possible(
+        api: &Api,
+        key: SecretDigest,
+        operation: &Operation,
+        proof: Proof,
+    ) -> Result<Option<Self>, v1::Problem> {
+        match Self::open(api, key, operation, proof).await {
+            Ok(session) => Ok(Some(session)),
+            Err(problem) if is_limit_of_keys(&problem) && is_harmless_to_repeat(operation) => Ok(None),
+            Err(problem) => Err(problem),
         }
     }
 
@@ -57,9 +73,27 @@ impl KeySession {
                 reply = &mut reply => return reply,
                 () = tokio::time::sleep(interval) => {
                     // If the queue is full now, the next renewal may succeed.
-                    let _ = api.submit(Request::tagged(0), RequestPayload::OpenKey(self.key), api.caller()).await;
+                    let _ = api.submit(Request::tagged(0), RequestPayload::OpenKey(self.key, None), api.caller()).await;
                 }
             }
         }
     }
+}
+
+/// Whether a problem says that no further key can be stored.
+fn is_limit_of_keys(problem: &v1::Problem) -> bool {
+    [Limit::IdentityKeys, Limit::Sessions].iter().any(|limit| problem.limit == limit.word())
+}
+
+/// Operations that no limit of an identity refuses (A12). Executing one of them twice does what executing it once does.
+fn is_harmless_to_repeat(operation: &Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Renew(_)
+            | Operation::RenewSession(_)
+            | Operation::Release(_)
+            | Operation::Cancel(_)
+            | Operation::FinishDrain(_)
+            | Operation::Progress(_)
+    )
 }

@@ -173,7 +173,7 @@ impl Api {
             }
         };
         let key_session = match metadata.client_key {
-            Some(key) => Some(KeySession::open(self, key, &operation).await?),
+            Some(key) => KeySession::open_if_possible(self, key, &operation, proof).await?,
             None => None,
         };
         if let Some(session) = &key_session {

@@ -15,8 +15,9 @@ pub enum RequestPayload {
     Operation(Box<v1::request::Operation>),
     /// A new session, with the digest of the secret generated for it.
     Open(v1::OpenSession, SecretDigest),
-    /// The session of an idempotency key, by the digest of the caller's identity and the key.
-    OpenKey(SecretDigest),
+    /// The session of an idempotency key, by the digest of the caller's identity and the key, and the request under it if the session
+    /// may be new.
+    OpenKey(SecretDigest, Option<Box<v1::request::Operation>>),
     /// A session to resume, with the digest of the secret that was presented.
     Resume(SessionId, SecretDigest),
 }
@@ -32,7 +33,7 @@ impl RequestPayload {
                 }
                 _ => "",
             },
-            Self::Open(..) | Self::OpenKey(_) | Self::Resume(..) => "",
+            Self::Open(..) | Self::OpenKey(..) | Self::Resume(..) => "",
         }
     }
 
@@ -44,7 +45,7 @@ impl RequestPayload {
                 v1::request::Operation::AcquireAll(all) => &all.holder,
                 _ => "",
             },
-            Self::Open(..) | Self::OpenKey(_) | Self::Resume(..) => "",
+            Self::Open(..) | Self::OpenKey(..) | Self::Resume(..) => "",
         }
     }
 
@@ -55,7 +56,7 @@ impl RequestPayload {
                 v1::request::Operation::Delivery(delivery) => Some(&delivery.queue),
                 _ => None,
             },
-            Self::Open(..) | Self::OpenKey(_) | Self::Resume(..) => None,
+            Self::Open(..) | Self::OpenKey(..) | Self::Resume(..) => None,
         }
     }
 
@@ -66,7 +67,7 @@ impl RequestPayload {
                 v1::request::Operation::Cache(cache) => Some(&cache.key),
                 _ => None,
             },
-            Self::Open(..) | Self::OpenKey(_) | Self::Resume(..) => None,
+            Self::Open(..) | Self::OpenKey(..) | Self::Resume(..) => None,
         }
     }
 
@@ -107,7 +108,7 @@ impl RequestPayload {
         match self {
             Self::Operation(operation) => operation_name(operation),
             Self::Open(..) => "open_session",
-            Self::OpenKey(_) => "open_key_session",
+            Self::OpenKey(..) => "open_key_session",
             Self::Resume(..) => "resume_session",
         }
     }
@@ -123,7 +124,8 @@ impl RequestPayload {
         match self {
             Self::Operation(operation) => operation.encoded_len(),
             Self::Open(open, _) => open.holder.len(),
-            Self::OpenKey(_) | Self::Resume(..) => 0,
+            Self::OpenKey(_, operation) => operation.as_ref().map_or(0, |operation| operation.encoded_len()),
+            Self::Resume(..) => 0,
         }
     }
 }

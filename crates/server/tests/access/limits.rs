@@ -150,6 +150,38 @@ async fn while_one_identity_floods_another_one_acquires_and_loses_no_renewal() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_of_clients_have_a_limit_of_their_own_and_refuse_no_renewal_and_no_release() {
+    let mut server = AccessServer::start_with(&flooder_limits("sessions = 1\nkeys = 2\n")).await;
+    let mut http = server.http_as(FLOODER).await;
+    let body = r#"{"holder":"w","ttl":"60s"}"#;
+    let key = |number: u64| format!("Idempotency-Key: 0c7f2c7e-8f9b-4b52-9f2e-{number:012}\r\n");
+    let granted = http.request("POST /v1/leases/jobs/a:acquire", &key(1), body).await;
+    assert_eq!(http_code(&granted), "OK");
+    assert_eq!(http_code(&http.request("POST /v1/leases/jobs/b:acquire", &key(2), body).await), "OK");
+    let (status, refused) = http.request("POST /v1/leases/jobs/c:acquire", &key(3), body).await;
+    assert_eq!(status, 429, "{refused}");
+    for part in ["\"limit\":\"identity_keys\"", "\"max\":2", "\"got\":3"] {
+        assert!(refused.contains(part), "{part} is missing in {refused}");
+    }
+    assert_eq!(http.request("POST /v1/leases/jobs/a:acquire", &key(1), body).await.1, granted.1, "a stored reply");
+    let grant: serde_json::Value = serde_json::from_str(&granted.1).expect("a grant");
+    let text = |field: &str| grant[field].as_str().expect("a text").to_owned();
+    let proof = format!("Lease-Token: {}\r\nLease-Secret: {}\r\n", text("token"), text("secret"));
+    for (number, action) in [(4, "renew"), (5, "release")] {
+        let path = format!("POST /v1/leases/jobs/a:{action}");
+        assert_eq!(http_code(&http.request(&path, &format!("{proof}{}", key(number)), "").await), "OK", "{action}");
+    }
+    // What the access rules refuse stores no key, and writes nothing (A13).
+    let position = server.metric("leasehold_journal_position").await;
+    let denied = http.request("POST /v1/leases/other/x:acquire", &key(6), body).await;
+    assert_eq!(http_code(&denied), "PERMISSION_DENIED", "{denied:?}");
+    assert_eq!(server.metric("leasehold_journal_position").await, position);
+    // Keys take no place of a session.
+    assert_eq!(http_code(&http.request("POST /v1/sessions", "", body).await), "OK");
+    assert_eq!(server.metric("leasehold_identity_limit_share{limit=\"identity_keys\"}").await, 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_names_the_limit_its_maximum_and_the_count_over_every_transport() {
     let mut server = AccessServer::start_with(&flooder_limits("sessions = 2\nleases = 1\nwaiters = 0\n")).await;
     let (mut client, mut http) = (server.client_as(FLOODER).await, server.http_as(FLOODER).await);

@@ -16,6 +16,7 @@ pub fn check(history: &History) -> CheckFinding {
             HistoryEvent::UsageReported { identity, has, limits } => {
                 let counts = [
                     ("sessions", has.sessions, limits.sessions),
+                    ("idempotency keys", has.keys, limits.keys),
                     ("leases", has.leases, limits.leases),
                     ("waiters", has.waiters, limits.waiters),
                     ("charters", has.charters, limits.charters),

@@ -321,6 +321,13 @@ impl GrantorTable {
         leases
     }
 
+    /// What a live session counts as among the limits of its owner.
+    pub fn session_usage(&self, slot: u32) -> IdentityUsage {
+        let session = self.session(slot);
+        let holder = self.resources.names.get(self.actors.holder(session.holder).name);
+        IdentityUsage::of_session(session.waits_only, holder)
+    }
+
     /// The live session that was opened for an idempotency key.
     pub fn key_session(&self, key: &[u8; 32]) -> Option<u32> {
         self.key_sessions.get(key).copied()

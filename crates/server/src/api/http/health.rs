@@ -48,9 +48,10 @@ pub async fn metrics(State(api): State<Api>) -> Response {
 }
 
 /// The highest share of each limit on the state that one identity uses.
-fn highest_shares(grantor: &Grantor, rules: &AccessRules) -> [(&'static str, f64); 10] {
+fn highest_shares(grantor: &Grantor, rules: &AccessRules) -> [(&'static str, f64); 11] {
     let mut highest = [
         Limit::IdentitySessions,
+        Limit::IdentityKeys,
         Limit::IdentityLeases,
         Limit::IdentityWaiters,
         Limit::IdentityMetadata,
@@ -66,6 +67,7 @@ fn highest_shares(grantor: &Grantor, rules: &AccessRules) -> [(&'static str, f64
         let max = rules.rights_of(principal).limits();
         let shares = [
             share(has.sessions, max.sessions),
+            share(has.keys, max.keys),
             share(has.leases, max.leases),
             share(has.waiters, max.waiters),
             share(has.metadata_bytes, max.metadata_bytes),

@@ -59,10 +59,11 @@ impl GrantorTable {
         if id.slot != slot || !(next..=REUSE_MAX).contains(&id.reuse) {
             return Err("a session in another slot than the next");
         }
+        let usage = IdentityUsage::of_session(waits_only, holder);
         let holder = self.actors.intern_holder(holder, &mut self.resources.names);
         self.actors.holder_mut(holder).sessions += 1;
         let owner = self.owners.intern(owner);
-        self.owners.usage_mut(owner).add(IdentityUsage::SESSION);
+        self.owners.usage_mut(owner).add(usage);
         let session = SessionEntry {
             owner,
             checked: 0,

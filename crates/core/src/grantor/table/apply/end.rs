@@ -2,7 +2,6 @@
 
 use super::super::GrantorTable;
 use super::ApplyError;
-use crate::access::IdentityUsage;
 use crate::ids::SessionId;
 use crate::lease::{Access, EndReason};
 use crate::mutants::{self, Mutant};
@@ -62,11 +61,12 @@ impl GrantorTable {
         self.cache.session_ended(id, self.time);
         self.due.sessions.disarm(id.slot);
         self.forget_key_session(id.slot);
+        let usage = self.session_usage(id.slot);
         let session = self.sessions.vacate(id.slot);
         session.requests = std::collections::VecDeque::new();
         session.actors = Vec::new();
         let (holder, owner) = (session.holder, session.owner);
-        self.owners.usage_mut(owner).remove(IdentityUsage::SESSION);
+        self.owners.usage_mut(owner).remove(usage);
         self.actors.holder_mut(holder).sessions -= 1;
         self.actors.remove_holder_if_unused(holder, &mut self.resources.names);
         Ok(())

@@ -61,12 +61,13 @@ impl GrantorTable {
                 lowest: 1,
             };
             if live {
-                session.holder = actors.intern_holder(holder_text(from)?, names);
+                let holder = holder_text(from)?;
+                session.holder = actors.intern_holder(holder, names);
                 actors.holder_mut(session.holder).sessions += 1;
-                known_owners.usage_mut(session.owner).add(IdentityUsage::SESSION);
                 session.renewal = RenewableDeadline::decode(&clock, time, from)?;
                 session.secret = from.array()?;
                 session.waits_only = from.flag()?;
+                known_owners.usage_mut(session.owner).add(IdentityUsage::of_session(session.waits_only, holder));
                 session.lowest = from.num()?;
                 for _ in 0..from.num()? {
                     let (sequence, digest) = (from.num()?, from.fixed()?);
