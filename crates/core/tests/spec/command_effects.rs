@@ -51,7 +51,7 @@ impl Spec {
     fn perform(&mut self, request: &Request<'_>, command: &Command<'static>) -> SpecResult {
         match command {
             Command::OpenSession(open) => self.open_session(open),
-            Command::OpenKeySession { key } => self.open_key_session(*key),
+            Command::OpenKeySession { key, .. } => self.open_key_session(*key),
             Command::ResumeSession { session, secret } => {
                 let slot = self.live_session(*session)?;
                 if self.sessions[slot as usize].secret != secret.bytes() {

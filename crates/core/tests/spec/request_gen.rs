@@ -157,7 +157,7 @@ pub fn generate(runner: &Runner, seed: u64) -> Option<(Request<'static>, Command
             let key = [rng.pick(&KEYS); 32];
             match runner.sessions.iter().rev().find(|(_, secret)| *secret == key) {
                 Some((session, _)) if !rng.one_in(3) => return under_key(runner, *session, request, &mut rng),
-                _ => Command::OpenKeySession { key: SecretDigest::stored(key) },
+                _ => Command::OpenKeySession { key: SecretDigest::stored(key), command: None },
             }
         }
         RequestKind::Retry => {

@@ -193,7 +193,7 @@ impl Runner {
             Command::OpenSession(open) => {
                 self.opening.insert(request.tag, open.secret.bytes());
             }
-            Command::OpenKeySession { key } => {
+            Command::OpenKeySession { key, .. } => {
                 self.opening.insert(request.tag, key.bytes());
             }
             Command::Acquire(acquire) => {
