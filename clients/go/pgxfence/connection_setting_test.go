@@ -3,11 +3,9 @@ package pgxfence_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"leasehold"
@@ -56,16 +54,20 @@ func TestTheTokenOfTheConnectionIsEnough(t *testing.T) {
 	}
 }
 
-// The page says whether the driver reads PGOPTIONS, which `leasehold run --fence` sets.
-func TestTheDriverDoesNotReadPGOPTIONS(t *testing.T) {
-	t.Setenv("PGOPTIONS", "-c leasehold.token=lh1-from-the-environment")
-	config, err := pgx.ParseConfig("postgres://app@127.0.0.1/shop")
-	if err != nil {
+// `leasehold run --fence` sets PGOPTIONS, and the page says that this driver reads it.
+func TestTheDriverReadsPGOPTIONS(t *testing.T) {
+	client, postgres := start(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	lease := acquire(t, client)
+	if err := pgxfence.New(lease).Claim(ctx, newPool(t, postgres.URL, nil)); err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range config.RuntimeParams {
-		if strings.Contains(name+value, "leasehold") {
-			t.Fatalf("pgx reads PGOPTIONS now: update docs/how-to/fence/unmodified-programs.md (%s=%s)", name, value)
-		}
+	t.Setenv("PGOPTIONS", "-c leasehold.token="+lease.Token())
+	if err := writeTwice(ctx, newPool(t, postgres.URL, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if rows := postgres.SQL("SELECT count(*) FROM paid"); rows != "2" {
+		t.Fatal(rows)
 	}
 }

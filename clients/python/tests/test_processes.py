@@ -74,6 +74,19 @@ print("alive")
     assert (output, program.returncode) == ("alive\n", 0), errors
 
 
+def test_an_exit_with_a_held_lease_is_no_loss(server: Server) -> None:
+    source = """
+import leasehold, sys
+client = leasehold.Client(sys.argv[1], holder="exit", session_ttl=600)
+held = [client.lock("processes/exit-held", on_lost="exit").acquire(), client.lock("processes/exit-called", on_lost=print).acquire()]
+"""
+    program = run_program(source, server.address)
+    output, errors = program.communicate(timeout=PATIENCE)
+    assert (output, errors, program.returncode) == ("", "", 0)
+    with Client(server.address, holder="next") as client, client.lock_all(["processes/exit-held", "processes/exit-called"], wait=30):
+        pass
+
+
 def test_a_fork_marks_leases_lost_and_the_child_acquires_its_own(server: Server) -> None:
     source = """
 import leasehold, os, sys
@@ -148,19 +161,20 @@ slow = Slow()
 
 def test_an_exit_while_threads_acquire_and_watch_aborts_nothing(server: Server) -> None:
     source = f"""
-import leasehold, sys, threading
+import leasehold, os, sys, threading
 {SLOW_EXIT}
 client = leasehold.Client(sys.argv[1], holder="exiting")
-held = client.lock("processes/exit-busy", on_lost=print).acquire()
+busy = f"processes/exit/{{os.getpid()}}"
+held = client.lock(busy, on_lost=print).acquire()
 def acquire(number):
     while True:
         try:
-            client.lock("processes/exit-busy", wait=600).acquire()
+            client.lock(busy, wait=600).acquire()
         except leasehold.LeaseholdError:
             pass
 for number in range(16):
     threading.Thread(target=acquire, args=(number,), daemon=True).start()
-watched = client.lock("processes/exit-watched", on_lost=lambda lease: time.sleep(600)).acquire()
+watched = client.lock(busy + "/watched", on_lost=lambda lease: time.sleep(600)).acquire()
 time.sleep(0.5)
 print("ends")
 """
@@ -195,7 +209,7 @@ from leasehold import aio
 client = aio.Client(sys.argv[1], holder="loops")
 kept = []
 async def start():
-    kept.append(await client.lock("processes/loops", on_lost=print).acquire())
+    kept.append(await client.lock("processes/loops", wait=30, on_lost=print).acquire())
     kept.append(asyncio.ensure_future(client.lock("processes/loops", wait=600).acquire()))
     kept.append(asyncio.ensure_future(client.lock("processes/free").acquire()))
     await asyncio.sleep(0)
@@ -211,6 +225,7 @@ for _ in range(3):
     kept.clear()
     gc.collect()
     print(asyncio.run(use()))
+    gc.collect()
 asyncio.run(client.close())
 """
     program = run_program(source, server.address, PYTHONWARNINGS="ignore")

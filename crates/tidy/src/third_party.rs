@@ -42,12 +42,14 @@ pub struct ThirdParty {
 impl ThirdParty {
     /// What is linked into a crate of the workspace, on the platform of releases.
     pub fn of(package: &str) -> Self {
-        CargoWorkspace::main().third_party(&["-p", package, "-e", "normal", "--target", "x86_64-unknown-linux-gnu"], package)
+        CargoWorkspace::main()
+            .third_party(&["-p", package, "-e", "normal", "--target", "x86_64-unknown-linux-gnu"], package)
     }
 
     /// Everything that any crate of the workspace needs on any platform, for building and testing too.
     pub fn of_workspace() -> Self {
-        CargoWorkspace::main().third_party(&["--workspace", "-e", "normal,build,dev", "--target", "all"], "leasehold-cli")
+        CargoWorkspace::main()
+            .third_party(&["--workspace", "-e", "normal,build,dev", "--target", "all"], "leasehold-cli")
     }
 
     /// What the native module of the Python client is built of, on any platform. It is a workspace with a lock file of its own.

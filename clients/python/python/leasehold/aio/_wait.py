@@ -51,6 +51,10 @@ def _notifications() -> _Notifications:
     loop = asyncio.get_running_loop()
     found = _by_loop.get(loop)
     if found is None:
+        for other in list(_by_loop):
+            if other.is_closed():
+                # What still waits there refers to its loop, so nothing else deletes it. Deleted, it withdraws what it waits for.
+                del _by_loop[other]
         found = _by_loop[loop] = _Notifications(loop)
     return found
 
