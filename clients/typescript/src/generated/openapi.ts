@@ -2,6 +2,36 @@
 //
 // A reply of a newer server may have more fields, and fields that name a state or a reason may have more values.
 
+/** `POST /v1/cache/{key}:abort`: nothing was written or filled. */
+export interface AbortBody {
+  /** Number of the intent or of the task to fill. */
+  number: string;
+}
+
+/** `POST /v1/leases:acquire_all`: all of the leases or none. */
+export interface AcquireAllBody {
+  /** Name of the holder. Within a session: name of an actor; empty for the session's own holder. */
+  holder?: string;
+  /** Maximum time the leases may be held, including renewals. */
+  max_hold?: HumanDuration | null;
+  /** Text for people and service discovery. */
+  metadata?: string;
+  /** Waiters with a higher priority are served first: 0 to 255, 100 by default. */
+  priority?: number | null;
+  /** Longest time between two progress reports; a lease ends as stalled otherwise. */
+  progress?: HumanDuration | null;
+  /** Whether to enter leases again that the same actor already holds. */
+  reentrant?: boolean;
+  /** The resources, and how much of each. */
+  resources?: ResourceAccessBody[];
+  /** Id of the session that carries the leases. */
+  session?: string | null;
+  /** Time until the leases expire unless renewed. Absent: they live as long as their session. */
+  ttl?: HumanDuration | null;
+  /** Longest wait if a resource is held; fail immediately if absent. */
+  wait?: HumanDuration | null;
+}
+
 /** `POST /v1/leases/{name}:acquire`. */
 export interface AcquireBody {
   /** Name of the holder. Within a session: name of an actor; empty for the session's own holder. */
@@ -150,6 +180,46 @@ export interface AuditVerificationBody {
   problem?: string | null;
 }
 
+/** The reader or writer of a cached key: `POST /v1/cache/{key}:read` and `:intend`. */
+export interface CacheActorBody {
+  /** Name of the reader or writer. */
+  holder: string;
+  /** Id of the session that carries the read lease or intent, and receives its events. */
+  session?: string | null;
+  /** Lifetime of the read lease or intent. */
+  ttl: HumanDuration;
+}
+
+/** The outcome of a command about a cached key. `outcome` says which of the other fields are present. */
+export interface CacheBody {
+  /** Number of the task to fill the copy: `fill`. */
+  fill?: string | null;
+  /** Number of the intent: `intended`. */
+  intent?: string | null;
+  /** Number of the read lease: `read`. */
+  lease?: string | null;
+  /** `read`, `dropped`, `intended`, `committed`, `aborted`, `fill`, `wait` or `filled`. */
+  outcome: string;
+  /** Remaining lifetime of the read lease or the task: `read` and `fill`. */
+  remaining_ms?: number | null;
+  /** Secret that proves in later requests that the caller was granted the number, in hexadecimal. Send it as `Lease-Secret`. */
+  secret?: string | null;
+  /** Grantor time at which the last of their read leases expires: `intended`. */
+  until_ms?: number | null;
+  /** Version of the copy: `read`, `committed` and `filled`. */
+  version?: string | null;
+  /** Another caller fills the copy, for at most this long: `wait`. */
+  wait_ms?: number | null;
+  /** Number of readers that have not dropped their copies yet: `intended`. Commit when it is 0, or after the event `clear`. */
+  waiting_for?: number | null;
+}
+
+/** `POST /v1/sessions/{session}:cancel`: withdraws a wait. */
+export interface CancelWaitBody {
+  /** Sequence number in the idempotency key of the waiting request, as decimal text. */
+  sequence: string;
+}
+
 /** `POST /v1/leases/{name}:capacity`. */
 export interface CapacityBody {
   /** Capacity in units. */
@@ -236,6 +306,18 @@ export interface ClusterBody {
   servers: string[];
 }
 
+/** How far a collector may delete. */
+export interface CollectBelowBody {
+  /** Data below this position may be deleted. */
+  collect_below: string;
+}
+
+/** `POST /v1/leases/{name}:collect`. */
+export interface CollectBody {
+  /** Delete below this position, or below the lowest live pin if that is lower; decimal text. */
+  below: string;
+}
+
 /** The targets of a resource. */
 export interface CoverageBody {
   /** Name of the resource. */
@@ -274,6 +356,20 @@ export interface CycleMemberBody {
   waits_for: string;
 }
 
+/** A message that used up its attempts. */
+export interface DeadLetterBody {
+  /** Number of deliveries. */
+  attempts: number;
+  /** The message as text, if it is UTF-8. */
+  body?: string | null;
+  /** The message in base64. */
+  body_base64: string;
+  /** Id of the message. */
+  item: string;
+  /** How the last delivery ended. */
+  reason?: string | null;
+}
+
 /** A detected deadlock. */
 export interface DeadlockBody {
   /** Grantor time of the detection. */
@@ -284,6 +380,32 @@ export interface DeadlockBody {
   length: number;
   /** The holder whose wait or lease was sacrificed; null if the deadlock was only reported. */
   victim?: string | null;
+}
+
+/** Received messages, oldest first. */
+export interface DeliveriesBody {
+  /** The messages; empty if there is none. */
+  deliveries: DeliveryBody[];
+}
+
+/** One delivery of one message. */
+export interface DeliveryBody {
+  /** Number of this attempt, from 1. */
+  attempt: number;
+  /** The message as text, if it is UTF-8. */
+  body?: string | null;
+  /** The message in base64. */
+  body_base64: string;
+  /** Id of the message. */
+  item: string;
+  /** Number of the delivery's token: present it when you acknowledge, return or extend the delivery. */
+  receipt: string;
+  /** Remaining visibility timeout. */
+  remaining_ms: number;
+  /** Secret that proves in later requests that the caller received the message, in hexadecimal. Send it as `Lease-Secret`. */
+  secret?: string | null;
+  /** Text of the fencing token of this delivery. Its resource is the queue's name, `/` and `item`. */
+  token: string;
 }
 
 /** A request that the access rules refused. */
@@ -354,6 +476,22 @@ export interface EtcdMemberBody {
   version: string;
 }
 
+/** `POST /v1/queues/{name}:extend`. */
+export interface ExtendBody {
+  /** Id of the message. */
+  item: string;
+  /** Number of the delivery's token. */
+  receipt: string;
+  /** New visibility timeout, from now. */
+  visibility: HumanDuration;
+}
+
+/** The visibility timeout is extended. */
+export interface ExtendedBody {
+  /** Remaining visibility timeout. */
+  remaining_ms: number;
+}
+
 /** The report for one slot of one target. */
 export interface FenceReportBody {
   /** Time since the last check. */
@@ -384,14 +522,34 @@ export interface FenceReportsBody {
   reports?: FenceReportBody[];
 }
 
+/** A task to fill a copy: `POST /v1/cache/{key}:filled`. */
+export interface FillBody {
+  /** Number of the task. */
+  fill: string;
+}
+
 /** `POST /v1/leases/{name}:free`. */
 export interface FreeBody {
   /** Comment for the audit log. */
   comment: string;
 }
 
+/** `POST /v1/cache/{key}:get_or_fill`. */
+export interface GetOrFillBody {
+  /** Name of the reader. */
+  holder: string;
+  /** A version that the reader did not find in the cache; decimal text. */
+  missing_version?: string | null;
+  /** Id of the session that carries the read lease or the task, and receives its events. */
+  session?: string | null;
+  /** Lifetime of the read lease or the task. */
+  ttl: HumanDuration;
+}
+
 /** A granted lease. */
 export interface GrantBody {
+  /** Drain period of handoffs of this resource. The local deadline of a holder without contact is no later. */
+  drain_ms?: number;
   /** Name of the holder. */
   holder: string;
   /** Id of the lease. */
@@ -404,6 +562,8 @@ export interface GrantBody {
   remaining_ms: number;
   /** Name of the resource. */
   resource: string;
+  /** Whether each renewal raises the token. Retry such a renewal under the same idempotency key. */
+  rotates?: boolean;
   /** Secret that proves in later requests that the caller was granted the lease, in hexadecimal. Send it as `Lease-Secret`. */
   secret?: string | null;
   /** Slot number; null for shared leases and for unnumbered units. */
@@ -423,6 +583,12 @@ export interface GrantBody {
   ttl_ms: number;
   /** What the validity of the lease rests on: `session`, `quorum` or `issuer`. */
   validity: string;
+}
+
+/** Granted leases, in the order of the request. */
+export interface GrantsBody {
+  /** The leases. */
+  grants: GrantBody[];
 }
 
 /** `POST /v1/leases/{name}:handoff`. */
@@ -445,8 +611,28 @@ export interface HandoffTermsBody {
   mode: string;
 }
 
+/** Digest of a set of leases. */
+export interface HeldDigestBody {
+  /** Number of leases. */
+  count: number;
+  /** Exclusive or of their token numbers, as decimal text. */
+  digest: string;
+}
+
 /** A duration in whole milliseconds, written as a number and a unit. */
 export type HumanDuration = string;
+
+/** An intent: `POST /v1/cache/{key}:commit`. */
+export interface IntentBody {
+  /** Number of the intent. */
+  intent: string;
+}
+
+/** A dead letter: `:redrive` makes it deliverable again, `:drop` deletes it. */
+export interface ItemBody {
+  /** Id of the message. */
+  item: string;
+}
 
 /** The zombie that a fence refused most recently. */
 export interface LastZombieBody {
@@ -502,6 +688,30 @@ export interface LeaseBody {
   validity: string;
 }
 
+/** A lease by its id and the number of its token. */
+export interface LeaseNumberBody {
+  /** Id of the lease. */
+  lease: string;
+  /** Number of its token. */
+  token_number: string;
+}
+
+/** `POST /v1/queues/{name}:nack`: returns the message undone. */
+export interface NackBody {
+  /** Delay before the message can be received again. */
+  delay?: HumanDuration | null;
+  /** Id of the message. */
+  item: string;
+  /** Number of the delivery's token. */
+  receipt: string;
+}
+
+/** The message is back in its queue, or a dead letter. */
+export interface NackedBody {
+  /** Whether the message used up its attempts and became a dead letter. */
+  dead: boolean;
+}
+
 /** `POST /v1/sessions`. */
 export interface OpenSessionBody {
   /** Name of the holder, for people. */
@@ -510,6 +720,14 @@ export interface OpenSessionBody {
   ttl: HumanDuration;
   /** Whether the session carries only the waits of requests with its idempotency keys. Their leases live by their own ttl. */
   waits_only?: boolean;
+}
+
+/** `POST /v1/leases/{name}:pin`. */
+export interface PinBody {
+  /** Everything from this position on is retained; decimal text. */
+  position: string;
+  /** Text of the token of the reader's shared lease. */
+  token?: string;
 }
 
 /** Whether a waiter may preempt the holder. */
@@ -590,6 +808,14 @@ export interface ProblemBody {
   want?: number | null;
 }
 
+/** `POST /v1/leases/{name}:progress`. */
+export interface ProgressBody {
+  /** Progress of the work, as decimal text; must rise. */
+  progress: string;
+  /** Text of the lease's token. */
+  token?: string;
+}
+
 /** A dangerous command that waits for the approval of a second identity. */
 export interface ProposalBody {
   /** What it does: `free`, `revoke`, `handoff`, `waive_quarantine`, `set_charter`, `remove_charter`, `set_max_ttl` or `step_down`. */
@@ -636,6 +862,76 @@ export interface PublicSealKeyBody {
   public: string;
 }
 
+/** `POST /v1/leases/{name}:put`: writes small state under the lease. Without a value the key is deleted. */
+export interface PutBody {
+  /** Write only if the key has this revision; decimal text. */
+  expected_revision?: string | null;
+  /** The key. */
+  key: string;
+  /** Text of the lease's token. */
+  token?: string;
+  /** The value as text. */
+  value?: string | null;
+  /** The value as bytes in base64, instead of `value`. */
+  value_base64?: string | null;
+}
+
+/** Counters of a queue, and a page of its dead letters. */
+export interface QueueBody {
+  /** Dead letters. */
+  dead: number;
+  /** Dead letters by id. To page, pass the last id as `after` until the list is empty. */
+  dead_letters: DeadLetterBody[];
+  /** Messages that can be received later. */
+  delayed: number;
+  /** Messages that a receiver has. */
+  in_flight: number;
+  /** Time until a message can be received, as far as known; null if none is scheduled. */
+  next_ms?: number | null;
+  /** Name of the queue. */
+  queue: string;
+  /** Messages that can be received now. */
+  ready: number;
+}
+
+/** A read lease: `POST /v1/cache/{key}:renew` and `:invalidated`. */
+export interface ReadLeaseBody {
+  /** Number of the read lease. */
+  lease: string;
+}
+
+/** `POST /v1/queues/{name}:ack`: the message is done. */
+export interface ReceiptBody {
+  /** Id of the message. */
+  item: string;
+  /** Number of the delivery's token. */
+  receipt: string;
+}
+
+/** `POST /v1/queues/{name}:receive`. */
+export interface ReceiveBody {
+  /** Name of the receiver. */
+  holder: string;
+  /** Maximum number of messages; 1 by default. */
+  limit?: number | null;
+  /** Id of the session that carries the deliveries. Absent: they live by their visibility timeout alone. */
+  session?: string | null;
+  /** Visibility timeout: how long a message stays with the receiver unless extended. */
+  visibility: HumanDuration;
+  /** Longest wait if the queue has no message; return an empty list immediately if absent. */
+  wait?: HumanDuration | null;
+}
+
+/** `POST /v1/sessions/{session}:reconcile`: ends granted leases of the session that the list omits. */
+export interface ReconcileBody {
+  /** First id of the range that the list covers; absent for no lower bound. */
+  from?: string | null;
+  /** Ids of the client's leases, in any order. */
+  leases: string[];
+  /** First id after the range; absent for no upper bound. */
+  until?: string | null;
+}
+
 /** Refused writes of one zombie. */
 export interface RefusedZombieBody {
   /** Name of the zombie, if the fence knows it. */
@@ -664,12 +960,70 @@ export interface RenewBody {
   ttl?: HumanDuration | null;
 }
 
+/** `POST /v1/leases:renew`: renews leases of one session. */
+export interface RenewLeasesBody {
+  /** The leases, at most 1,000. */
+  leases: LeaseNumberBody[];
+  /** Id of the session that carries the leases. */
+  session: string;
+}
+
+/** `POST /v1/sessions/{session}:renew`. */
+export interface RenewSessionBody {
+  /** The leases that the client believes it holds in this session. The reply says whether the server agrees. */
+  held?: HeldDigestBody | null;
+}
+
 /** What a renewal must prove. */
 export interface RenewalBody {
   /** `pulse` or `progress`. */
   proves: string;
   /** Longest time between two progress reports; only with `progress`. */
   window_ms?: number | null;
+}
+
+/** The result for one lease of a batch: `remaining_ms` if it is current, `code` otherwise. */
+export interface RenewedLeaseBody {
+  /** Why the lease was not renewed: a stable error code. */
+  code?: string | null;
+  /** The lease is being drained: stop and release it within this time. */
+  drain_ms?: number | null;
+  /** The predecessor of an overlap handoff drains for at most this long. */
+  overlaps_ms?: number | null;
+  /** Why a lost lease ended, or what is wrong. */
+  reason?: string | null;
+  /** Remaining lifetime unless renewed. */
+  remaining_ms?: number | null;
+  /** `released`, `expired` or `revoked`, for a lost lease. */
+  state?: string | null;
+  /** Number of the new token, if the renewal raised it. Renew the lease by itself to learn the text of that token. */
+  token_number?: string | null;
+}
+
+/** Results of a batch of renewals, in its order. */
+export interface RenewedLeasesBody {
+  /** One result for each lease. */
+  results: RenewedLeaseBody[];
+}
+
+/** `POST /v1/leases/{name}:resize`. */
+export interface ResizeBody {
+  /** Text of the lease's token. */
+  token?: string;
+  /** New number of reserved units. */
+  units: number;
+}
+
+/** One resource of an atomic acquire: exclusive, unless one of the other fields is set. */
+export interface ResourceAccessBody {
+  /** Name of the resource. */
+  resource: string;
+  /** Acquire a shared (read) lease. */
+  shared?: boolean;
+  /** Acquire one of the numbered slots of the resource's capacity. */
+  slot?: boolean;
+  /** Reserve this many units, without a slot. */
+  units?: number | null;
 }
 
 /** A resource. */
@@ -706,6 +1060,12 @@ export interface ResourcesBody {
   resources: ResourceBody[];
 }
 
+/** The result of a put. */
+export interface RevisionBody {
+  /** New revision of the key; null if the key was deleted. */
+  revision?: string | null;
+}
+
 /** `POST /v1/leases/{name}:revoke`. */
 export interface RevokeBody {
   /** Comment for the audit log. */
@@ -722,6 +1082,24 @@ export interface SealKeySetBody {
   keys: PublicSealKeyBody[];
   /** The version of the format: 1. */
   version: number;
+}
+
+/** `POST /v1/queues/{name}:send`. */
+export interface SendBody {
+  /** The message as text. */
+  body?: string | null;
+  /** The message as bytes in base64, instead of `body`. */
+  body_base64?: string | null;
+  /** Delay before the message can be received. */
+  delay?: HumanDuration | null;
+  /** Deliveries before the message becomes a dead letter; 5 by default. */
+  max_attempts?: number | null;
+}
+
+/** The added message. */
+export interface SentBody {
+  /** Id of the message. */
+  item: string;
 }
 
 /** An open session. */
@@ -744,8 +1122,34 @@ export interface SessionBody {
   validity: string;
 }
 
+/** A lease of a session. */
+export interface SessionLeaseBody {
+  /** The lease is being drained: stop and release it within this time. */
+  drain_ms?: number | null;
+  /** Name of the holder. */
+  holder: string;
+  /** Id of the lease. */
+  lease: string;
+  /** Remaining lifetime unless renewed. */
+  remaining_ms: number;
+  /** Name of the resource. */
+  resource: string;
+  /** Number of the fencing token. */
+  token_number: string;
+}
+
+/** One page of the leases that the server holds for a session, by id. */
+export interface SessionLeasesBody {
+  /** The leases. */
+  leases: SessionLeaseBody[];
+  /** The `cursor` of the next page; null on the last page. */
+  next?: string | null;
+}
+
 /** A renewed session. */
 export interface SessionStateBody {
+  /** Whether the leases of the session differ from `held` of the request: list them, and release what you do not know. */
+  mismatch?: boolean;
   /** Remaining lifetime of the session unless renewed. */
   remaining_ms: number;
   /** Id of the session. */
@@ -776,6 +1180,26 @@ export interface StartsFromBody {
   at: string;
   /** Key of the small state; only with `key`. */
   key?: string | null;
+}
+
+/** One page of small state, in the order of the keys. */
+export interface StateBody {
+  /** Stored values. To page, pass the last key as `after` until the list is empty. */
+  entries: StateEntryBody[];
+}
+
+/** A stored value. */
+export interface StateEntryBody {
+  /** The key. */
+  key: string;
+  /** Rises with every write to the resource. */
+  revision: string;
+  /** Token number of the lease under which the value was written. */
+  token_number: string;
+  /** The value as text, if it is UTF-8. */
+  value?: string | null;
+  /** The value in base64. */
+  value_base64: string;
 }
 
 /** Status and counters of the grantor. */
@@ -873,6 +1297,12 @@ export interface TargetSlotBody {
   zombies: number;
 }
 
+/** A command that carries nothing but the lease's token: `:rotate`, `:drained` and `:confirm`. */
+export interface TokenBody {
+  /** Text of the lease's token. */
+  token?: string;
+}
+
 /** Usage of one holder. */
 export interface UsageBody {
   /** Name of the holder; empty for all other holders together. */
@@ -891,6 +1321,14 @@ export interface UsageRowBody {
   reason: string;
   /** `released`, `expired` or `revoked`. */
   state: string;
+}
+
+/** `POST /v1/leases/{name}:veto`. */
+export interface VetoBody {
+  /** How long from now the expiry is deferred. The charter limits the total. */
+  duration: HumanDuration;
+  /** Text of the lease's token. */
+  token?: string;
 }
 
 /** A waiter. */
