@@ -1,6 +1,7 @@
-// Write to PostgreSQL under a lease, so that a late write is refused. The table `paid` is protected:
-// docs/how-to/fence/postgres.md. Connection parameters come from PGHOST, PGUSER and PGDATABASE.
+// Write to PostgreSQL under a lease, so that a late write is refused: one payment per line of standard input. The table `paid` is
+// protected: docs/how-to/fence/postgres.md. Connection parameters come from PGHOST, PGUSER and PGDATABASE.
 
+import { createInterface } from "node:readline";
 import { Client, postgresFence, StaleTokenError } from "leasehold";
 import pg from "pg";
 
@@ -10,15 +11,16 @@ const lease = await client.acquire("jobs/settle", { wait: "60s" });
 const fence = postgresFence(lease);
 await fence.claim(pool);
 console.log("claimed");
-for (let id = 1; ; id++) {
+for await (const id of createInterface({ input: process.stdin })) {
   try {
-    await fence.transaction(pool, (tx) => tx.query("INSERT INTO paid VALUES ($1, $2)", [`${process.pid}-${id}`, 1200]));
+    await fence.transaction(pool, (tx) => tx.query("INSERT INTO paid VALUES ($1, $2)", [id, 1200]));
   } catch (error) {
     if (!(error instanceof StaleTokenError)) throw error;
-    console.log(`refused: ${error.code}`);
+    console.log(`refused: ${error.code} ${(error.cause as { code?: string }).code}`);
     break;
   }
   console.log(`paid ${id}`);
 }
 await pool.end();
 await client.close();
+process.exit();

@@ -1,6 +1,6 @@
 // Elect a leader. Start it several times; stop the leader with Ctrl-C, and another one leads at once.
 //
-//   node build/examples/leader.mjs NAME
+//   node leader.ts NAME
 
 import { Client } from "leasehold";
 

@@ -1,6 +1,6 @@
 // Run work exclusively. Start it twice: the second one waits.
 //
-//   node build/examples/lock.mjs
+//   node lock.ts
 
 import { Client } from "leasehold";
 

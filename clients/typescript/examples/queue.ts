@@ -1,7 +1,7 @@
 // Send messages, and work on them. Each message is with one worker at a time.
 //
-//   node build/examples/queue.mjs send a b c
-//   node build/examples/queue.mjs work
+//   node queue.ts send a b c
+//   node queue.ts work
 
 import { Client } from "leasehold";
 

@@ -4,9 +4,10 @@ import { acquireFields, acquireTerms, requireName, type AcquireOptions, type Acq
 import { ActorPool } from "./actor-pool.js";
 import { configure, type ClientConfig, type ClientOptions } from "./client-options.js";
 import { durationText, milliseconds, type Duration } from "./duration.js";
-import { BusyError, UnavailableError } from "./errors.js";
+import { BusyError, foreignReply, isSessionEnd, UnavailableError, WaitTimeoutError } from "./errors.js";
 import type { CurrentLeaseBody, GrantBody, ResourceBody, StatusBody } from "./generated/openapi.js";
 import { Lease, type LeaseContext } from "./lease.js";
+import type { Exchange } from "./http-connection.js";
 import { encodeName, leasePath } from "./paths.js";
 import { PendingGrant } from "./pending-grant.js";
 import { Election, type ElectionOptions } from "./recipes/election.js";
@@ -23,6 +24,27 @@ const CLOSE_TIMEOUT_MS = 4_000;
 
 /** A grant; servers of an earlier version do not name the drain period. */
 type Granted = GrantBody & { drain_ms?: number | null; rotates?: boolean };
+
+/** A grant with the newest reply about it, and when the request for that reply was sent. */
+interface FreshGrant {
+  readonly grant: Granted;
+  readonly sent: number;
+  readonly remainingMs: number;
+  /** Whether it has an end of its own, besides the session's. */
+  readonly isTimed: boolean;
+  readonly silenceMs: number | undefined;
+}
+
+/** An acquire of one resource or of several. */
+interface AcquireRequest<B, T> {
+  readonly path: string;
+  readonly options: AcquireOptions;
+  readonly terms: AcquireTerms;
+  /** Fields besides those of the session. */
+  readonly fields: object;
+  readonly grantsOf: (body: B) => Granted[] | undefined;
+  readonly result: (leases: Lease[]) => T;
+}
 
 /** Work under a lease. It must stop when the signal is aborted, and presents `lease.token` with every write. */
 export type LeaseWork<T> = (lease: Lease, signal: AbortSignal) => Promise<T> | T;
@@ -62,6 +84,11 @@ export class Client {
     return this.#host.current?.id;
   }
 
+  /** Whether {@link Client.close} was called. */
+  get isClosed(): boolean {
+    return this.#host.closing.aborted;
+  }
+
   /** Number of leases and received messages whose local state is `held`. */
   get heldCount(): number {
     let count = 0;
@@ -75,11 +102,15 @@ export class Client {
    */
   async acquire(resource: string, options: AcquireOptions = {}): Promise<Lease> {
     requireName(resource, "resource");
-    const terms = acquireTerms(options);
-    const session = await this.#host.session(options.signal, terms.timeoutMs);
     const { shared, slots, units } = options;
-    const body = { ...acquireFields(session.id, options, terms), shared, slots, units };
-    return await this.#acquire<Granted, Lease>(session, leasePath(resource, "acquire"), body, options, terms, (grant) => [grant], ([lease]) => lease as Lease);
+    return await this.#acquire<Granted, Lease>({
+      path: leasePath(resource, "acquire"),
+      options,
+      terms: acquireTerms(options),
+      fields: { shared, slots, units },
+      grantsOf: (grant) => [grant],
+      result: ([lease]) => lease as Lease,
+    });
   }
 
   /** Acquires a lease if it is free now; undefined if others hold it. */
@@ -96,12 +127,13 @@ export class Client {
   async acquireAll(resources: readonly (string | ResourceRequest)[], options: Omit<AcquireOptions, "shared" | "slots" | "units"> = {}): Promise<Lease[]> {
     const requested = resources.map((resource) => (typeof resource === "string" ? { resource } : resource));
     for (const { resource } of requested) requireName(resource, "resources");
-    const terms = acquireTerms(options);
-    const session = await this.#host.session(options.signal, terms.timeoutMs);
-    const body = { ...acquireFields(session.id, options, terms), resources: requested };
-    return await this.#acquire<{ grants: Granted[] }, Lease[]>(session, "/v1/leases:acquire_all", body, options, terms, ({ grants }) => grants, (leases) => {
-      const byName = new Map(leases.map((lease) => [lease.resource, lease]));
-      return requested.map(({ resource }, index) => byName.get(resource) ?? (leases[index] as Lease));
+    return await this.#acquire<{ grants: Granted[] }, Lease[]>({
+      path: "/v1/leases:acquire_all",
+      options,
+      terms: acquireTerms(options),
+      fields: { resources: requested },
+      grantsOf: ({ grants }) => grants,
+      result: (leases) => leases,
     });
   }
 
@@ -173,21 +205,19 @@ export class Client {
   /** Sets the capacity of a resource, in units. */
   async setCapacity(resource: string, units: number): Promise<void> {
     requireName(resource, "resource");
-    const session = await this.#host.session();
-    await this.#requests.send(this.#requests.change(leasePath(resource, "capacity"), { units }, session.nextKey().headers));
+    await this.#host.change(leasePath(resource, "capacity"), { units });
   }
 
   /** Revokes all leases on a resource, as an operator. With `grace` their holders may drain this long. */
   async revoke(resource: string, comment: string, options: { grace?: Duration } = {}): Promise<void> {
     requireName(resource, "resource");
-    const session = await this.#host.session();
     const grace = options.grace === undefined ? undefined : durationText(milliseconds(options.grace, "grace"));
-    await this.#requests.send(this.#requests.change(leasePath(resource, "revoke"), { comment, grace }, session.nextKey().headers));
+    await this.#host.change(leasePath(resource, "revoke"), { comment, grace });
   }
 
   /**
-   * Releases all leases, ends the session and closes the connections, within 5 s. Rejects if no server confirmed it; the leases then end
-   * by the session's ttl. Idempotent.
+   * Releases all leases, ends the session and closes the connections, within 5 s. Running acquires are withdrawn. Rejects if no server
+   * confirmed it; the leases then end by the session's ttl. Idempotent.
    */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -212,84 +242,130 @@ export class Client {
     }
   }
 
-  async #acquire<B, T>(
-    session: OpenSession,
-    path: string,
-    body: object,
-    options: AcquireOptions,
-    terms: AcquireTerms,
-    grantsOf: (body: B) => Granted[],
-    result: (leases: Lease[]) => T,
-  ): Promise<T> {
+  /** Acquires in the session; in a new one if the server has ended it, for the rest of the wait. */
+  async #acquire<B, T>(request: AcquireRequest<B, T>): Promise<T> {
+    const { options, terms } = request;
+    const started = this.#host.clock.now();
+    const limitMs = terms.waitMs + (terms.timeoutMs ?? this.#requests.timeoutMs);
+    for (;;) {
+      const session = await this.#host.session(options.signal, terms.timeoutMs);
+      const elapsed = this.#host.clock.now() - started;
+      const waitMs = terms.waitMs === 0 ? 0 : Math.max(1, terms.waitMs - elapsed);
+      try {
+        return await this.#attempt(session, request, { ...terms, waitMs });
+      } catch (error) {
+        // Nothing is held. A server forgets a waiting request when the session has sent 512 later ones, and the reply is lost.
+        const isForgotten = (error as { code?: string }).code === "REQUEST_TOO_OLD";
+        if (isSessionEnd(error)) this.#host.endSession(session);
+        else if (!isForgotten) throw error;
+        if (this.#host.clock.now() - started < limitMs) continue;
+        if (terms.waitMs === 0) throw error;
+        throw new WaitTimeoutError("TIMEOUT", "the wait has ended", "Wait longer, or retry later.", {}, { cause: error });
+      }
+    }
+  }
+
+  async #attempt<B, T>(session: OpenSession, request: AcquireRequest<B, T>, terms: AcquireTerms): Promise<T> {
+    const { path, options, grantsOf, result } = request;
     const context = { host: this.#host, requests: this.#requests, session };
     const actor = options.holder === undefined ? this.#actors.acquire() : undefined;
     const freeActor = (): void => {
       if (actor !== undefined) this.#actors.release(actor);
     };
-    const named = actor === undefined ? body : { ...body, holder: ActorPool.nameOf(actor, this.holder) };
-    const accept = async (reply: B, sent: number): Promise<Lease[]> => {
-      const leases = await Promise.all(grantsOf(reply).map((grant) => this.#accept(context, grant, terms, sent)));
-      if (actor !== undefined) this.#actors.share(actor, leases.length - 1);
-      for (const lease of leases) lease.once("lost", freeActor);
-      return leases;
+    const named = { ...acquireFields(session.id, options, terms), ...request.fields };
+    const body = actor === undefined ? named : { ...named, holder: ActorPool.nameOf(actor, this.holder) };
+    let isFree = false;
+    const freeUnused = (): void => {
+      if (!isFree) freeActor();
+      isFree = true;
     };
-    const pending = new PendingGrant<B, T>(this.#host, this.#requests, session, path, named, {
-      accept: async (reply, sent) => result(await accept(reply, sent)),
-      release: async (reply) => {
-        await Promise.all((await accept(reply, this.#host.clock.now())).map((lease) => lease.release()));
+    const leasesOf = new Map<T, Lease[]>();
+    const pending = new PendingGrant<B, T>(this.#host, this.#requests, session, path, body, {
+      accept: async (reply, sent, signal) => {
+        const grants = checkGrants(grantsOf(reply));
+        await this.#host.untilLive(session, terms.timeoutMs ?? this.#requests.timeoutMs, signal);
+        const fresh = await Promise.all(grants.map((grant) => this.#freshen(context, grant, terms, sent)));
+        const leases = fresh.map((grant) => this.#keep(context, grant, terms));
+        if (actor !== undefined) this.#actors.share(actor, leases.length - 1);
+        for (const lease of leases) lease.once("lost", freeActor);
+        isFree = true;
+        const accepted = result(leases);
+        leasesOf.set(accepted, leases);
+        return accepted;
       },
-      refused: freeActor,
+      discard: async (accepted) => {
+        await Promise.allSettled((leasesOf.get(accepted) ?? []).map((lease) => lease.release()));
+      },
+      release: async (reply) => {
+        const grants = grantsOf(reply) ?? [];
+        await Promise.allSettled(grants.map((grant) => this.#requests.send(this.#aboutGrant(context, grant, "release"))));
+        freeUnused();
+      },
+      refused: freeUnused,
     });
-    const limits = { timeoutMs: terms.timeoutMs, waitMs: terms.waitMs, signal: options.signal };
-    try {
-      return await pending.run(limits);
-    } catch (error) {
-      // The server does not know the session any more: the next acquire opens another one.
-      if ((error as { code?: string }).code === "NOT_FOUND" && session.cell.deadline < this.#host.clock.now()) this.#host.abandon(session);
-      throw error;
-    }
+    return await pending.run({ timeoutMs: terms.timeoutMs, waitMs: terms.waitMs, signal: options.signal });
+  }
+
+  /** Renews a grant that arrived after a wait: its deadline is close or past, because it counts from before the wait. */
+  async #freshen(context: LeaseContext, grant: Granted, terms: AcquireTerms, firstSent: number): Promise<FreshGrant> {
+    const { clock } = context.host;
+    const { cell, ttlMs } = context.session;
+    // The drain period limits the deadline: a handoff can end the lease after it, while a holder without contact does not know.
+    const drainMs = grant.drain_ms ?? undefined;
+    const silenceMs = drainMs !== undefined && drainMs > 0 && drainMs < (terms.ttlMs ?? ttlMs) ? drainMs : undefined;
+    const isTimed = terms.ttlMs !== undefined || terms.isLimited || silenceMs !== undefined;
+    const received = clock.now();
+    const remainingMs = grant.remaining_ms;
+    // A lease that lives by its session has no end of its own, unless the server granted less than the session has. It may also seem so
+    // because the session was renewed after the grant.
+    const isOld = isTimed ? received - firstSent > remainingMs / 3 : remainingMs < cell.deadline - received;
+    if (!isOld) return { grant, sent: firstSent, remainingMs, isTimed, silenceMs };
+    let [sent, sessionDeadline] = [received, cell.deadline];
+    const onAttempt = (): void => void ([sent, sessionDeadline] = [clock.now(), cell.deadline]);
+    const reply = await this.#requests.send<CurrentLeaseBody>(this.#aboutGrant(context, grant, "renew"), { onAttempt });
+    const { token, token_number, secret } = reply;
+    const raised = token ? { token, token_number, secret: secret ?? grant.secret ?? null } : {};
+    const isLimited = isTimed || reply.remaining_ms < sessionDeadline - clock.now();
+    return { grant: { ...grant, ...raised }, sent, remainingMs: reply.remaining_ms, isTimed: isLimited, silenceMs };
   }
 
   /** Makes a lease of a grant, with a local deadline that counts from before the request was sent. */
-  async #accept(context: LeaseContext, grant: Granted, terms: AcquireTerms, firstSent: number): Promise<Lease> {
+  #keep(context: LeaseContext, fresh: FreshGrant, terms: AcquireTerms): Lease {
     const { host, session } = context;
+    const { grant, sent, isTimed, silenceMs } = fresh;
     this.#requests.observeToken(grant.token, grant.token_number, grant.resource);
-    let [sent, remainingMs] = [firstSent, grant.remaining_ms];
-    // The drain period limits the deadline: a handoff can end the lease after it, while a holder without contact does not know.
-    const drainMs = grant.drain_ms ?? undefined;
-    const silenceMs = drainMs !== undefined && drainMs > 0 && drainMs < (terms.ttlMs ?? session.ttlMs) ? drainMs : undefined;
-    const received = host.clock.now();
-    // A lease that lives by its session has no end of its own, unless the server granted less than the session has.
-    const isTimed = terms.ttlMs !== undefined || terms.isLimited || silenceMs !== undefined || remainingMs < session.cell.deadline - received;
-    const spanMs = isTimed ? Math.min(terms.ttlMs ?? Infinity, Math.max(remainingMs, 300)) : undefined;
-    let token = { token: grant.token, token_number: grant.token_number, secret: grant.secret ?? undefined };
-    if (isTimed && received - sent > remainingMs / 3) {
-      // After a wait the deadline is close or past, because it counts from before the wait.
-      const again = host.clock.now();
-      const reply = await this.#renew(context, grant);
-      [sent, remainingMs] = [again, reply.remaining_ms];
-      if (reply.token) token = { token: reply.token, token_number: reply.token_number, secret: reply.secret ?? token.secret };
-    }
-    const deadline = isTimed ? localDeadline(sent, host.clock.now(), Math.min(remainingMs, silenceMs ?? Infinity)) : Infinity;
+    const ttlMs = terms.ttlMs ?? session.ttlMs;
+    const spanMs = isTimed ? Math.min(terms.ttlMs ?? Infinity, Math.max(fresh.remainingMs, 300)) : undefined;
+    const remainingMs = Math.min(fresh.remainingMs, ttlMs, silenceMs ?? Infinity);
+    const deadline = isTimed ? localDeadline(sent, host.clock.now(), remainingMs) : Infinity;
     const spec = {
       kind: "lease",
       resource: grant.resource,
       lease: grant.lease,
-      token: token.token,
-      tokenNumber: token.token_number,
-      secret: token.secret,
+      token: grant.token,
+      tokenNumber: grant.token_number,
+      secret: grant.secret ?? undefined,
       spanMs,
+      ttlMs,
       silenceMs,
       rotates: grant.rotates === true,
       overlaps: (grant.overlaps_ms ?? 0) > 0,
       sent,
     } as const;
-    return host.keep(session, spec, deadline, (cells, slot) => new Lease(context, { ...grant, ...token }, cells, slot));
+    return host.keep(session, spec, deadline, (cells, slot) => new Lease(context, grant, cells, slot));
   }
 
-  async #renew(context: LeaseContext, grant: Granted): Promise<CurrentLeaseBody> {
+  /** A call about a grant, which the grant's own token proves. */
+  #aboutGrant(context: LeaseContext, grant: Granted, verb: string): Exchange {
     const secret: Record<string, string> = grant.secret ? { "lease-secret": grant.secret } : {};
     const headers = { ...context.session.headers, ...secret, "lease-token": grant.token };
-    return await this.#requests.send(this.#requests.change(leasePath(grant.resource, "renew"), {}, headers));
+    return this.#requests.change(leasePath(grant.resource, verb), {}, headers);
   }
+}
+
+/** Fails for a reply that is no grant: another program may answer at the address. */
+function checkGrants(grants: Granted[] | undefined): Granted[] {
+  const isGrant = (grant: Granted): boolean => typeof grant.token === "string" && /^\d+$/.test(grant.token_number) && Number.isFinite(grant.remaining_ms);
+  if (!Array.isArray(grants) || grants.length === 0 || !grants.every(isGrant)) throw foreignReply("grant");
+  return grants;
 }

@@ -13,6 +13,7 @@ export function milliseconds(duration: Duration, field: string): number {
     new InvalidArgumentError(field, `${field} is ${JSON.stringify(duration)}, ${why}`);
   if (typeof duration === "number") {
     if (!Number.isFinite(duration) || duration < 0) throw invalid("not a number of milliseconds from 0");
+    if (duration > Number.MAX_SAFE_INTEGER) throw invalid("too long");
     return Math.round(duration);
   }
   const match = typeof duration === "string" ? /^(\d+)(ms|s|m|h|d)$/.exec(duration.trim()) : null;

@@ -192,9 +192,9 @@ export class UnavailableError extends LeaseholdError {}
 
 /** `INDETERMINATE`: the reply was lost, so the outcome is unknown. {@link OutcomeUnknownError.resolve} continues the request. */
 export class OutcomeUnknownError<T = unknown> extends LeaseholdError {
-  readonly #resolve: ((timeoutMs?: number) => Promise<T>) | undefined;
+  readonly #resolve: ((timeoutMs?: number, signal?: AbortSignal) => Promise<T>) | undefined;
 
-  constructor(message: string, fields: ProblemFields = {}, resolve?: (timeoutMs?: number) => Promise<T>, cause?: unknown) {
+  constructor(message: string, fields: ProblemFields = {}, resolve?: (timeoutMs?: number, signal?: AbortSignal) => Promise<T>, cause?: unknown) {
     super("INDETERMINATE", message, "Call resolve() to learn the outcome.", fields, { cause });
     this.#resolve = resolve;
   }
@@ -206,11 +206,11 @@ export class OutcomeUnknownError<T = unknown> extends LeaseholdError {
 
   /**
    * Sends the same request under the same id again and returns its outcome: what the first reply said, or the result of executing
-   * it now. Rejects with another {@link OutcomeUnknownError} if there is still no reply.
+   * it now. Rejects with another {@link OutcomeUnknownError} if there is still no reply. An aborted signal withdraws an acquire.
    */
-  resolve(timeoutMs?: number): Promise<T> {
+  resolve(timeoutMs?: number, signal?: AbortSignal): Promise<T> {
     if (!this.#resolve) return Promise.reject(this);
-    return this.#resolve(timeoutMs);
+    return this.#resolve(timeoutMs, signal);
   }
 }
 
@@ -285,6 +285,22 @@ export function errorFromProblem(problem: ProblemFields, cause?: unknown): Lease
   }
 }
 
+/** Whether the server says that the session of a request has ended. Such a request did nothing, and its leases have ended. */
+export function isSessionEnd(error: unknown): boolean {
+  if (error instanceof LeaseLostError) return error.reason === "session";
+  return error instanceof NotFoundError && error.fields.subject === "session";
+}
+
+/** Whether a recipe that goes on without a limit tries again: no server decided. */
+export function isPassing(error: unknown): boolean {
+  return error instanceof OutcomeUnknownError || (error instanceof LeaseholdError && error.isRetryable) || isSessionEnd(error);
+}
+
+/** The error of a successful reply that no Leasehold server sends. */
+export function foreignReply(what: string): LeaseholdError {
+  return new LeaseholdError("FRAME_ERROR", `the reply contains no ${what}`, "Check that the address is that of a Leasehold server.");
+}
+
 function codeOfStatus(status: number | undefined): Code {
   switch (status) {
     case 401:
@@ -296,9 +312,10 @@ function codeOfStatus(status: number | undefined): Code {
     case 429:
       return "RESOURCE_EXHAUSTED";
     case 408:
-    case 504:
-      return "INDETERMINATE";
     case 502:
+    case 504:
+      // A gateway may have passed the request on.
+      return "INDETERMINATE";
     case 503:
       return "UNAVAILABLE";
     default:

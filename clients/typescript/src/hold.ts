@@ -2,7 +2,9 @@
 
 import type { BootClock } from "./boot-clock.js";
 import { LeaseLostError, LeaseSuspendedError, WaitTimeoutError, type LostState } from "./errors.js";
+import { allowListeners } from "./linked-signal.js";
 import type { DeadlineCell } from "./shared-memory.js";
+import { timerMs } from "./timer.js";
 import { TypedEvents } from "./typed-events.js";
 
 /**
@@ -230,12 +232,13 @@ export abstract class Hold extends TypedEvents<HoldEvents> {
       };
       if (signal?.aborted) return reject(signal.reason);
       for (const event of WAKING) this.on(event, check);
+      if (signal) allowListeners(signal);
       signal?.addEventListener("abort", onAbort, { once: true });
       if (timeout !== undefined) {
         timer = setTimeout(() => {
           finish();
           reject(new WaitTimeoutError("TIMEOUT", `it did not happen within ${timeout} ms`, "Wait longer, or retry later."));
-        }, timeout);
+        }, timerMs(timeout));
       }
       check();
     });

@@ -25,9 +25,12 @@ export interface Exchange {
   readonly path: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
-  /** Called when the server may have received the request. */
+  /** Called when the server may have received the request, for each attempt. */
   readonly onSent?: () => void;
 }
+
+/** Longest response that is read. */
+const MAX_REPLY_BYTES = 64 << 20;
 
 /** One HTTP response, complete. */
 export interface ExchangeReply {
@@ -71,12 +74,17 @@ export class HttpConnection {
   }
 
   /** Sends a request and reads the whole response. Rejects with a {@link TransportError}, or with the reason of the signal. */
-  async exchange(exchange: Exchange, timeoutMs: number, signal?: AbortSignal): Promise<ExchangeReply> {
-    const response = await this.open(exchange, timeoutMs, signal);
+  async exchange(exchange: Exchange, timeoutMs: number, signal?: AbortSignal, onWritten?: () => void): Promise<ExchangeReply> {
+    const response = await this.open(exchange, timeoutMs, signal, onWritten);
     const chunks: Buffer[] = [];
+    let length = 0;
     // The request's timer and signal stay armed until the body is complete, and destroy the response.
     try {
-      for await (const chunk of response) chunks.push(chunk as Buffer);
+      for await (const chunk of response) {
+        chunks.push(chunk as Buffer);
+        length += (chunk as Buffer).length;
+        if (length > MAX_REPLY_BYTES) throw new RangeError("the response is longer than 64 MiB");
+      }
     } catch (error) {
       signal?.throwIfAborted();
       throw new TransportError(`connection to ${this.address.text} broke in a response`, true, error);
@@ -84,8 +92,11 @@ export class HttpConnection {
     return { status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks).toString("utf8") };
   }
 
-  /** Sends a request and returns its response when the head has arrived. `timeoutMs` covers the body too; 0 is no limit. */
-  async open(exchange: Exchange, timeoutMs: number, signal?: AbortSignal): Promise<http.IncomingMessage> {
+  /**
+   * Sends a request and returns its response when the head has arrived. `timeoutMs` covers the body too; 0 is no limit. `onWritten` is
+   * called when the request was handed to the connection.
+   */
+  async open(exchange: Exchange, timeoutMs: number, signal?: AbortSignal, onWritten?: () => void): Promise<http.IncomingMessage> {
     const headers = { ...exchange.headers, ...(await this.#authorization()) };
     signal?.throwIfAborted();
     return await new Promise((resolve, reject) => {
@@ -117,6 +128,7 @@ export class HttpConnection {
         if (!socket.connecting) onSent();
         else socket.once(this.address.kind === "https" ? "secureConnect" : "connect", onSent);
       });
+      if (onWritten) request.once("finish", onWritten);
       request.on("error", (error) => {
         settle();
         fail(new TransportError(`cannot reach ${this.address.text}: ${error.message}`, maybeSent, error));

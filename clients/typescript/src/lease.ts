@@ -1,7 +1,7 @@
 // A held lease: its token, its state, and requests under it.
 
 import { durationText, milliseconds, type Duration } from "./duration.js";
-import { LeaseLostError, type LeaseholdError } from "./errors.js";
+import { isSessionEnd, LeaseLostError, type LeaseholdError } from "./errors.js";
 import type { CurrentLeaseBody, GrantBody } from "./generated/openapi.js";
 import { Hold, type HoldCells } from "./hold.js";
 import type { Exchange } from "./http-connection.js";
@@ -92,8 +92,8 @@ export class Lease extends Hold {
   }
 
   /**
-   * Releases the lease. Idempotent, also for a lease that has ended. The work must be finished: the state is `lost` from here on. If no
-   * server confirms it, the promise rejects, and the lease ends by its ttl at the latest.
+   * Releases the lease. Idempotent. The work must be finished: the state is `lost` from here on. Rejects with {@link LeaseLostError} if the
+   * lease had ended otherwise. If no server confirms it, the promise rejects, and the lease ends by its ttl at the latest.
    */
   release(): Promise<void> {
     this.#releasing ??= this.#releaseNow().catch((error: unknown) => {
@@ -105,15 +105,19 @@ export class Lease extends Hold {
 
   async #releaseNow(): Promise<void> {
     if (this.#release === undefined) {
-      if (this.hasLoss) return;
+      if (this.loss?.state === "released") return;
+      if (this.hasLoss) throw this.lossError();
       this.#releaseTimeoutMs = Math.max(MIN_RELEASE_TIMEOUT_MS, Math.min(RELEASE_TIMEOUT_MS, this.remaining()));
-      this.#release = this.#change("release", {});
+      // Without a key: it names the token, so that it is safe to repeat.
+      this.#release = this.#proven("release", {});
       this.#end("released", "released");
     }
     try {
       await this.#context.requests.send(this.#release, { timeoutMs: this.#releaseTimeoutMs });
     } catch (error) {
-      if (!(error instanceof LeaseLostError) && (error as LeaseholdError).code !== "NOT_FOUND") throw error;
+      // An earlier attempt may have released it.
+      const isDone = error instanceof LeaseLostError ? error.state === "released" : (error as LeaseholdError).code === "NOT_FOUND";
+      if (!isDone) throw error;
     }
   }
 
@@ -124,7 +128,7 @@ export class Lease extends Hold {
 
   /** Asks the server whether the lease is current at a moment during this call. An optimization: only a fence makes a write safe. */
   async check(options: { signal?: AbortSignal } = {}): Promise<void> {
-    const reply = await this.#command<CurrentLeaseBody>("check", {}, options);
+    const reply = await this.#send<CurrentLeaseBody>(this.#proven("check", {}), options);
     if ((reply.drain_ms ?? undefined) !== undefined && this.draining === undefined) this.#context.host.ask(this.#cellSlot);
   }
 
@@ -230,17 +234,27 @@ export class Lease extends Hold {
     this.#context.host.drop(this.#cellSlot);
   }
 
-  #change(verb: string, body: object): Exchange {
+  /** A request about this lease, which its token proves. */
+  #proven(verb: string, body: object, headers = this.#context.session.headers): Exchange {
     const secret: Record<string, string> = this.#secret === undefined ? {} : { "lease-secret": this.#secret };
-    const headers = { ...this.#context.session.nextKey().headers, ...secret, "lease-token": this.#token };
-    return this.#context.requests.change(leasePath(this.resource, verb), body, headers);
+    return this.#context.requests.change(leasePath(this.resource, verb), body, { ...headers, ...secret, "lease-token": this.#token });
   }
 
-  async #command<T>(verb: string, body: object, limits: RequestLimits = {}): Promise<T> {
+  /** A change under an idempotency key. */
+  #change(verb: string, body: object): Exchange {
+    return this.#proven(verb, body, this.#context.session.nextKey().headers);
+  }
+
+  async #command<T>(verb: string, body: object): Promise<T> {
+    return await this.#send<T>(this.#change(verb, body));
+  }
+
+  async #send<T>(exchange: Exchange, limits: RequestLimits = {}): Promise<T> {
     if (this.state === "lost") throw this.lossError();
     try {
-      return await this.#context.requests.send<T>(this.#change(verb, body), limits);
+      return await this.#context.requests.send<T>(exchange, limits);
     } catch (error) {
+      if (isSessionEnd(error)) this.#context.host.endSession(this.#context.session);
       if (error instanceof LeaseLostError) this.#end(error.state, error.reason ?? "unknown");
       throw error;
     }

@@ -3,6 +3,7 @@
 import type { ClientConfig } from "./client-options.js";
 import { OutcomeUnknownError, UnavailableError } from "./errors.js";
 import type { Exchange } from "./http-connection.js";
+import { linkSignals } from "./linked-signal.js";
 import { ServerPool, type SendLimits } from "./server-pool.js";
 
 /** Limits of one request. */
@@ -11,6 +12,8 @@ export interface RequestLimits {
   readonly timeoutMs?: number | undefined;
   /** Longest time that the server itself waits before it replies. */
   readonly waitMs?: number | undefined;
+  /** Called before each attempt. */
+  readonly onAttempt?: (() => void) | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -27,22 +30,28 @@ interface SeenToken {
 export class Requests {
   readonly pool: ServerPool;
   readonly #timeoutMs: number;
+  readonly #closed = new AbortController();
   #seen: SeenToken | undefined;
-  #isClosed = false;
 
   constructor(config: ClientConfig) {
     this.pool = new ServerPool(config.servers, config.credentials);
     this.#timeoutMs = config.requestTimeoutMs;
   }
 
+  /** Time for the reply to a request, unless its limits say otherwise. */
+  get timeoutMs(): number {
+    return this.#timeoutMs;
+  }
+
+  /** Ends running requests, which fail like later ones. */
   close(): void {
-    this.#isClosed = true;
+    this.#closed.abort(closedError());
     this.pool.close();
   }
 
   /** Fails if the client is closed. */
   requireOpen(): void {
-    if (this.#isClosed) throw new UnavailableError("UNAVAILABLE", "the client is closed", "Create another client.");
+    this.#closed.signal.throwIfAborted();
   }
 
   /** Remembers a token, so that a server that lost its newest state recognizes it. */
@@ -71,7 +80,7 @@ export class Requests {
       return await this.#send<T>(exchange, limits);
     } catch (error) {
       if (!(error instanceof OutcomeUnknownError)) throw error;
-      const resolve = (timeoutMs?: number): Promise<T> => this.send<T>(exchange, { ...limits, timeoutMs: timeoutMs ?? limits.timeoutMs, signal: undefined });
+      const resolve = (timeoutMs?: number, signal?: AbortSignal): Promise<T> => this.send<T>(exchange, { ...limits, timeoutMs: timeoutMs ?? limits.timeoutMs, signal });
       throw new OutcomeUnknownError<T>(error.message, error.fields, resolve, error.cause);
     }
   }
@@ -83,8 +92,17 @@ export class Requests {
     // Several attempts fit into the time, so that one lost reply does not make the outcome unknown.
     const replyMs = Math.max(1_000, Math.min(5_000, timeoutMs / 3));
     const attemptMs = Math.min(MAX_POLL_MS, waitMs + replyMs);
-    const sendLimits: SendLimits = { timeoutMs: timeoutMs + waitMs, attemptMs: () => attemptMs, signal: limits.signal };
-    const reply = await this.pool.send(exchange, sendLimits);
-    return JSON.parse(reply.body) as T;
+    const { signal, unlink } = linkSignals(limits.signal, this.#closed.signal);
+    const sendLimits: SendLimits = { timeoutMs: timeoutMs + waitMs, attemptMs: () => attemptMs, isLongPoll: waitMs > 0, onAttempt: limits.onAttempt, signal };
+    try {
+      return (await this.pool.send(exchange, sendLimits)) as T;
+    } finally {
+      unlink();
+    }
   }
+}
+
+/** The error of every call of a closed client. */
+export function closedError(): UnavailableError {
+  return new UnavailableError("UNAVAILABLE", "the client is closed", "Create another client.");
 }

@@ -1,11 +1,12 @@
 // Work under leases: it is stopped when a lease cannot be kept, and the leases are released when it returns.
 
 import type { Lease } from "./lease.js";
+import { linkSignals } from "./linked-signal.js";
 
 /** Runs work under leases. An error of the work is never masked by a release, and a stop never waits for one. */
 export async function runUnder<T>(leases: readonly Lease[], caller: AbortSignal | undefined, work: (signal: AbortSignal) => Promise<T> | T): Promise<T> {
-  const kept = AbortSignal.any(leases.map((lease) => lease.signal));
-  const signal = caller ? AbortSignal.any([kept, caller]) : kept;
+  const { signal: kept } = linkSignals(...leases.map((lease) => lease.signal));
+  const { signal, unlink } = linkSignals(kept, caller);
   const release = async (): Promise<void> => {
     await Promise.allSettled(leases.map((lease) => lease.release()));
   };
@@ -16,6 +17,8 @@ export async function runUnder<T>(leases: readonly Lease[], caller: AbortSignal 
     if (signal.aborted) void release();
     else await release();
     throw error;
+  } finally {
+    unlink();
   }
   for (const lease of leases) lease.refresh();
   if (kept.aborted) {

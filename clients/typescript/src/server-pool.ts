@@ -2,7 +2,9 @@
 
 import { errorFromProblem, LeaseholdError, OutcomeUnknownError, UnavailableError, type ProblemFields } from "./errors.js";
 import { HttpConnection, TransportError, type Credentials, type Exchange, type ExchangeReply } from "./http-connection.js";
+import { RequestGate } from "./request-gate.js";
 import { isSameServer, type ServerAddress } from "./server-address.js";
+import { timerMs } from "./timer.js";
 
 /** Pause before the first retry; it doubles up to {@link MAX_PAUSE_MS}. */
 const MIN_PAUSE_MS = 20;
@@ -16,6 +18,10 @@ export interface SendLimits {
   readonly timeoutMs: number;
   /** Time for one attempt, at a moment when this much of the time is left. */
   readonly attemptMs: (leftMs: number) => number;
+  /** Whether the server may wait before it replies. */
+  readonly isLongPoll?: boolean;
+  /** Called before each attempt, when the request no longer waits for others. */
+  readonly onAttempt?: (() => void) | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -26,7 +32,7 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
     const timer = setTimeout(() => {
       signal?.removeEventListener("abort", onAbort);
       resolve();
-    }, ms);
+    }, timerMs(ms));
     const onAbort = (): void => {
       clearTimeout(timer);
       reject(signal?.reason);
@@ -43,6 +49,7 @@ export function withJitter(ms: number): number {
 /** All configured servers. Requests go to the one that answered last. */
 export class ServerPool {
   readonly connections: readonly HttpConnection[];
+  readonly #gate = new RequestGate();
   #current = 0;
 
   constructor(addresses: readonly ServerAddress[], credentials: Credentials) {
@@ -76,23 +83,29 @@ export class ServerPool {
 
   /**
    * Sends a request until a server decides. The request must be safe to repeat: a query, a renewal, or a change under an
-   * idempotency key. Without a decision in time it fails with {@link OutcomeUnknownError} if a server may have received it.
+   * idempotency key. Returns the body of the reply. Without a decision in time it fails with {@link OutcomeUnknownError} if a server may
+   * have received it.
    */
-  async send(exchange: Exchange, limits: SendLimits): Promise<ExchangeReply> {
-    const { signal } = limits;
+  async send(exchange: Exchange, limits: SendLimits): Promise<unknown> {
+    const { signal, isLongPoll } = limits;
     const end = performance.now() + limits.timeoutMs;
     let maybeSent = false;
     let redirects = 0;
     let lastFailure: unknown;
     for (let attempt = 0; ; attempt++) {
+      const leave = await this.#gate.enter(end - performance.now(), signal);
+      if (signal?.aborted) leave?.();
       signal?.throwIfAborted();
+      if (!leave) throw undecided(maybeSent, exchange, lastFailure);
       const left = end - performance.now();
-      if (attempt > 0 && left <= 0) throw undecided(maybeSent, exchange, lastFailure);
       const connection = this.current;
       let pauseMs = withJitter(Math.min(MIN_PAUSE_MS * 2 ** Math.min(attempt, 10), MAX_PAUSE_MS));
       try {
-        const reply = await connection.exchange(exchange, Math.max(1, Math.min(left, limits.attemptMs(left))), signal);
-        if (reply.status >= 200 && reply.status < 300) return reply;
+        const attemptMs = Math.max(1, Math.min(left, limits.attemptMs(left)));
+        limits.onAttempt?.();
+        // A request that waits at the server does not keep others from being sent.
+        const reply = await connection.exchange(exchange, attemptMs, signal, isLongPoll ? leave : undefined);
+        if (reply.status >= 200 && reply.status < 300) return parseReply(connection, reply);
         const problem = problemOf(reply);
         const error = errorFromProblem(problem);
         lastFailure = error;
@@ -114,11 +127,22 @@ export class ServerPool {
         maybeSent ||= failure.maybeSent;
         lastFailure = failure;
         this.moveOn(connection);
+      } finally {
+        leave();
       }
       const leftNow = end - performance.now();
       if (leftNow <= 0) throw undecided(maybeSent, exchange, lastFailure);
       await pause(Math.min(pauseMs, leftNow), signal);
     }
+  }
+}
+
+/** The body of a successful reply. A reply that was cut is a lost reply. */
+function parseReply(connection: HttpConnection, reply: ExchangeReply): unknown {
+  try {
+    return JSON.parse(reply.body);
+  } catch (error) {
+    throw new TransportError(`the reply of ${connection.address.text} is not JSON`, true, error);
   }
 }
 

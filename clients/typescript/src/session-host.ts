@@ -4,15 +4,24 @@ import type { BootClock } from "./boot-clock.js";
 import { TestClock } from "./boot-clock.js";
 import type { ClientConfig } from "./client-options.js";
 import { durationText } from "./duration.js";
-import { UnavailableError } from "./errors.js";
+import { foreignReply, isSessionEnd, LeaseLostError, OutcomeUnknownError, UnavailableError } from "./errors.js";
 import type { SessionBody } from "./generated/openapi.js";
 import type { Hold, HoldCells } from "./hold.js";
+import type { Exchange } from "./http-connection.js";
+import { allowListeners } from "./linked-signal.js";
 import { sessionPath } from "./paths.js";
 import { localDeadline } from "./renewal/held-lease.js";
 import type { HoldSpec, Notice } from "./renewal/messages.js";
 import { startRenewalThread, type RenewalThread } from "./renewal/renewal-thread.js";
-import type { Requests } from "./requests.js";
+import { closedError, type RequestLimits, type Requests } from "./requests.js";
+import { pause } from "./server-pool.js";
 import { newSessionPage, RequestCounter, sessionCell, SlotAllocator, type DeadlineCell } from "./shared-memory.js";
+
+/** A request that finds its session ended is sent again in a new one, this often at most. */
+const MAX_SESSIONS_PER_REQUEST = 3;
+
+/** How often the local deadline of a session is read until it is renewed. */
+const LIVE_POLL_MS = 10;
 
 /** An open session. Its requests are numbered from 1. */
 export class OpenSession {
@@ -60,8 +69,8 @@ export class SessionHost {
   #thread: RenewalThread | undefined;
   #opening: Promise<OpenSession> | undefined;
   #session: OpenSession | undefined;
+  readonly #closing = new AbortController();
   #deadlineTimer: NodeJS.Timeout | undefined;
-  #isClosed = false;
 
   constructor(config: ClientConfig, requests: Requests) {
     this.clock = config.clock;
@@ -74,6 +83,11 @@ export class SessionHost {
     return this.#session;
   }
 
+  /** Aborted when the client is being closed. */
+  get closing(): AbortSignal {
+    return this.#closing.signal;
+  }
+
   /** Leases and received messages. */
   get holds(): Iterable<Hold> {
     return this.#holds.values();
@@ -81,7 +95,7 @@ export class SessionHost {
 
   /** The session; opens one if there is none. */
   async session(signal?: AbortSignal, timeoutMs?: number): Promise<OpenSession> {
-    this.#requests.requireOpen();
+    this.#closing.signal.throwIfAborted();
     signal?.throwIfAborted();
     if (this.#session) return this.#session;
     this.#opening ??= this.#open(timeoutMs).finally(() => (this.#opening = undefined));
@@ -98,11 +112,12 @@ export class SessionHost {
     try {
       body = await this.#requests.send<SessionBody>(exchange, { timeoutMs });
     } catch (error) {
+      this.#closing.signal.throwIfAborted();
       if ((error as { code?: string }).code !== "INDETERMINATE") throw error;
       const { message } = error as Error;
       throw new UnavailableError("UNAVAILABLE", `no session could be opened: ${message}`, "Retry the same request later.", {}, { cause: error });
     }
-    this.#requests.requireOpen();
+    if (typeof body.session !== "string") throw foreignReply("session");
     const page = newSessionPage();
     const cell = sessionCell(page);
     cell.reset(localDeadline(sent, this.clock.now(), Math.min(body.remaining_ms, body.ttl_ms)));
@@ -114,13 +129,54 @@ export class SessionHost {
     return session;
   }
 
-  /** Forgets a session that the server does not know any more. Its leases end. */
-  abandon(session: OpenSession): void {
+  /** The server has ended a session: its leases are lost, and the next request opens another one. */
+  endSession(session: OpenSession): void {
     if (this.#session === session) this.#session = undefined;
+    if (session.cell.ended) return;
+    session.cell.markEnded();
+    this.#thread?.send({ type: "session_over", session: session.id });
+    for (const hold of [...this.#holds.values()]) hold.refresh();
   }
 
-  /** Lets the renewal thread keep a hold. `deadline` is infinite if only the session limits it. */
+  /**
+   * Sends a change under a key of the session. In a session that has ended the server executes nothing, so the change is sent again in a
+   * new one, unless an earlier attempt of it may have been executed.
+   */
+  async change<T>(path: string, body: unknown, limits: RequestLimits = {}): Promise<T> {
+    for (let count = 1; ; count++) {
+      const session = await this.session(limits.signal);
+      const { headers } = session.nextKey();
+      let attempts = 0;
+      const exchange: Exchange = { ...this.#requests.change(path, body, headers), onSent: () => (attempts += 1) };
+      try {
+        return await this.#requests.send<T>(exchange, limits);
+      } catch (error) {
+        if (!isSessionEnd(error)) throw error;
+        this.endSession(session);
+        const { message } = error as Error;
+        if (attempts > 1) throw new OutcomeUnknownError(`a reply was lost, and the session of the request has ended since: ${message}`, {}, undefined, error);
+        if (count === MAX_SESSIONS_PER_REQUEST) throw error;
+      }
+    }
+  }
+
+  /**
+   * Waits until a session is renewed whose local deadline has passed: after an outage or a suspend of the machine the server may have kept
+   * it, and a lease that lives by it would be suspended from its beginning.
+   */
+  async untilLive(session: OpenSession, timeoutMs: number, signal: AbortSignal): Promise<void> {
+    const end = performance.now() + timeoutMs;
+    while (this.clock.now() >= session.cell.deadline) {
+      if (session.cell.ended) throw new LeaseLostError("expired", "session");
+      if (performance.now() >= end) throw new UnavailableError("UNAVAILABLE", "no server renewed the session in time", "Retry the same request later.");
+      await pause(LIVE_POLL_MS, signal);
+    }
+  }
+
+  /** Lets the renewal thread keep a hold. `deadline` is infinite if only the session limits it. Fails if the hold has ended already. */
   keep<H extends Hold>(session: OpenSession, spec: HoldSpec, deadline: number, create: (cells: HoldCells, slot: number) => H): H {
+    if (this.#closing.signal.aborted) throw closedError();
+    if (session.cell.ended) throw new LeaseLostError("expired", "session");
     const thread = this.#renewalThread();
     const slots = this.#allocator();
     const slot = slots.allocate();
@@ -128,20 +184,30 @@ export class SessionHost {
     own.reset(deadline);
     const hold = create({ own, session: session.cell }, slot);
     this.#holds.set(slot, hold);
-    thread.send({ type: "hold", slot, spec });
+    thread.send({ type: "hold", slot, session: session.id, spec });
     return hold;
   }
 
   /** The hold has ended: the renewal thread forgets it. */
   drop(slot: number): void {
     this.#holds.delete(slot);
-    if (this.#isClosed) return;
+    if (this.#closing.signal.aborted) return;
     this.#thread?.send({ type: "drop", slot });
   }
 
   /** Makes the renewal thread ask the server about a hold now. */
   ask(slot: number): void {
     this.#thread?.send({ type: "ask", slot });
+  }
+
+  /** Releases leases of the session that this client does not know, after a request whose outcome no one knows any more. */
+  compare(session: OpenSession): void {
+    this.#thread?.send({ type: "compare", session: session.id });
+  }
+
+  /** A message is to be extended by another time from now on. */
+  changeSpan(slot: number, spanMs: number): void {
+    this.#thread?.send({ type: "span", slot, spanMs });
   }
 
   /** The token of a lease was raised by a request of this thread. */
@@ -156,13 +222,14 @@ export class SessionHost {
 
   /** Ends everything: all leases of the session are released by closing it. */
   async close(timeoutMs: number): Promise<void> {
-    if (this.#isClosed) return;
-    this.#isClosed = true;
+    if (this.#closing.signal.aborted) return;
     clearTimeout(this.#deadlineTimer);
     for (const hold of this.#holds.values()) hold.lose({ state: "released", reason: "released" });
     this.#holds.clear();
-    const session = this.#session ?? (await this.#opening?.catch(() => undefined));
+    const session = this.#session;
     this.#session = undefined;
+    // Ends waits for a session or a grant. A session whose reply is on its way carries nothing, and expires.
+    this.#closing.abort(closedError());
     try {
       if (session && !session.cell.ended) {
         await this.#requests.send({ method: "POST", path: sessionPath(session.id, "close"), headers: session.headers }, { timeoutMs });
@@ -182,6 +249,7 @@ export class SessionHost {
 
   #renewalThread(): RenewalThread {
     if (this.#thread) return this.#thread;
+    this.#closing.signal.throwIfAborted();
     const { servers, credentials, clock } = this.#config;
     const init = { servers, credentials, clock: clock.share, requests: this.requestCounter.buffer, mutant: __LEASEHOLD_MUTANT__ };
     const thread = startRenewalThread(init, (notice) => this.#on(notice), () => this.#onThreadFailure());
@@ -220,7 +288,7 @@ export class SessionHost {
   /** Reports a passed deadline even if the renewal thread does not. */
   #watchDeadline(session: OpenSession): void {
     clearTimeout(this.#deadlineTimer);
-    if (this.#session !== session) return;
+    if (this.#session !== session || this.#closing.signal.aborted) return;
     const left = session.cell.deadline - this.clock.now();
     if (left <= 0) for (const hold of [...this.#holds.values()]) hold.refresh();
     this.#deadlineTimer = setTimeout(() => this.#watchDeadline(session), Math.max(left, 500)).unref();
@@ -250,6 +318,7 @@ export function abortable<T>(promise: Promise<T>, signal?: AbortSignal): Promise
   if (!signal) return promise;
   return new Promise<T>((resolve, reject) => {
     const onAbort = (): void => reject(signal.reason);
+    allowListeners(signal);
     signal.addEventListener("abort", onAbort, { once: true });
     promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
   });

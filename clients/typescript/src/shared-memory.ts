@@ -136,13 +136,12 @@ export class RequestCounter {
   readonly #counts: Int32Array;
 
   constructor(buffer?: SharedArrayBuffer) {
-    this.buffer = buffer ?? new SharedArrayBuffer(8);
+    this.buffer = buffer ?? new SharedArrayBuffer(4);
     this.#counts = new Int32Array(this.buffer);
   }
 
   start(): void {
     Atomics.add(this.#counts, 0, 1);
-    Atomics.add(this.#counts, 1, 1);
   }
   end(): void {
     Atomics.sub(this.#counts, 0, 1);
@@ -150,9 +149,5 @@ export class RequestCounter {
   /** Requests that run now. */
   get running(): number {
     return Atomics.load(this.#counts, 0);
-  }
-  /** Requests that were ever started, modulo 2^32. */
-  get started(): number {
-    return Atomics.load(this.#counts, 1);
   }
 }

@@ -5,6 +5,7 @@
 
 import { milliseconds, type Duration } from "../duration.js";
 import { errorFromProblem, type LeaseholdError } from "../errors.js";
+import { timerMs } from "../timer.js";
 import { armMark, MarkFile } from "./mark-file.js";
 import { isImplausible, parseToken, resourceHash, type TokenParts } from "./token-text.js";
 
@@ -85,6 +86,7 @@ export class HttpFence {
     await this.#raise(parts);
     // The mark may have risen again before this function continued; from here to the count nothing else runs.
     this.#requireFresh(parts);
+    this.#file.requireOwner();
     if (!this.#file.mark.begun) this.#file.store({ begun: true });
     this.#inFlight += 1;
     let isOpen = true;
@@ -158,7 +160,7 @@ export class HttpFence {
         this.#waiters.delete(done);
         resolve();
       };
-      const timer = setTimeout(done, Math.max(1, Math.ceil(timeoutMs)));
+      const timer = setTimeout(done, timerMs(Math.max(1, Math.ceil(timeoutMs))));
       this.#waiters.add(done);
     });
   }

@@ -4,12 +4,11 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 
 import { LeaseholdError } from "../errors.js";
 import type { HttpFence } from "./http-fence.js";
+import { CLAIM_PATH } from "./presented-token.js";
 
 /** Continues with the next handler. */
 export type NextFunction = (error?: unknown) => void;
 
-/** A new holder claims with a POST to this path, below the path where the middleware is mounted. */
-const CLAIM_PATH = "/-/claim";
 const READS = new Set(["GET", "HEAD", "OPTIONS", "TRACE"]);
 
 /** Replies with a problem (RFC 9457). */
@@ -27,11 +26,11 @@ function presented(request: IncomingMessage): string | undefined {
   return Array.isArray(header) ? header.join(",") : header;
 }
 
-/** Handles a request. True if it may continue. */
-async function gate(fence: HttpFence, request: IncomingMessage, response: ServerResponse): Promise<boolean> {
+/** Handles a request. True if it may continue. `prefix` is what the path contains before that of the claim. */
+async function gate(fence: HttpFence, request: IncomingMessage, response: ServerResponse, prefix: string): Promise<boolean> {
   const { method = "GET", url = "/" } = request;
   try {
-    if (method === "POST" && url.split("?", 1)[0] === CLAIM_PATH) {
+    if (method === "POST" && url.split("?", 1)[0] === prefix + CLAIM_PATH) {
       await fence.claim(presented(request));
       response.writeHead(200, { "content-type": "application/json" });
       response.end(JSON.stringify({ done: true }));
@@ -40,6 +39,11 @@ async function gate(fence: HttpFence, request: IncomingMessage, response: Server
     const overrides = Object.keys(request.headers).some((name) => /^x[-_]http[-_]method([-_]override)?$|^x[-_]method[-_]override$/.test(name));
     if (READS.has(method) && !fence.fenceReads && !overrides) return true;
     const inFlight = await fence.admit(presented(request));
+    if (response.destroyed) {
+      // The caller disconnected while it waited: no handler runs, and no event would end the request.
+      inFlight.end("known");
+      return false;
+    }
     response.once("finish", () => inFlight.end("known"));
     // The caller disconnected before the response was complete: the handler may still run.
     response.once("close", () => inFlight.end(response.writableFinished ? "known" : "unknown"));
@@ -54,23 +58,30 @@ async function gate(fence: HttpFence, request: IncomingMessage, response: Server
 /** Middleware for Express: `app.use("/invoices", expressFence(fence))`. Mount it before body parsers and handlers. */
 export function expressFence(fence: HttpFence): (request: IncomingMessage, response: ServerResponse, next: NextFunction) => void {
   return (request, response, next) => {
-    gate(fence, request, response).then((mayContinue) => mayContinue && next(), next);
+    gate(fence, request, response, "").then((mayContinue) => mayContinue && next(), next);
   };
 }
 
 /** What this module needs of Fastify. */
 interface FastifyLike {
+  readonly prefix: string;
+  hasRoute(route: { method: string; url: string }): boolean;
+  post(path: string, handler: () => Promise<never>): unknown;
   addHook(name: "onRequest", hook: (request: { raw: IncomingMessage }, reply: { raw: ServerResponse; hijack(): unknown }, done: (error?: Error) => void) => void): unknown;
 }
 
 /** Plugin for Fastify: `await app.register(fastifyFence(fence))`. It covers the routes of the instance that registers it. */
 export function fastifyFence(fence: HttpFence): (app: unknown, options: unknown, done: (error?: Error) => void) => void {
-  const plugin = (app: unknown, _options: unknown, done: (error?: Error) => void): void => {
-    (app as FastifyLike).addHook("onRequest", (request, reply, next) => {
-      gate(fence, request.raw, reply.raw).then(
+  const plugin = (instance: unknown, _options: unknown, done: (error?: Error) => void): void => {
+    const app = instance as FastifyLike;
+    // Fastify runs hooks for its routes only. The hook replies to this one, so its handler never runs.
+    const refuseClaim = (): Promise<never> => Promise.reject(new Error("the fence was not asked"));
+    if (!app.hasRoute({ method: "POST", url: app.prefix + CLAIM_PATH })) app.post(CLAIM_PATH, refuseClaim);
+    app.addHook("onRequest", (request, reply, next) => {
+      gate(fence, request.raw, reply.raw, app.prefix).then(
         (mayContinue) => {
           if (mayContinue) return next();
-          // The response was sent past Fastify.
+          // The response was sent past Fastify, or there is no one to send it to.
           reply.hijack();
           next();
         },

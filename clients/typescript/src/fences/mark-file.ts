@@ -1,7 +1,7 @@
 // The mark of an HTTP fence in a file: the highest token number it has admitted, durable before it counts.
 
 import { randomUUID } from "node:crypto";
-import { closeSync, fsyncSync, openSync, readFileSync, renameSync, unlinkSync, writeSync } from "node:fs";
+import { closeSync, fsyncSync, linkSync, openSync, readFileSync, renameSync, unlinkSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
 
 import { errorFromProblem, type LeaseholdError } from "../errors.js";
@@ -70,11 +70,15 @@ export class MarkFile {
     return this.#mark;
   }
 
+  /** Fails if another process has taken the file. */
+  requireOwner(): void {
+    if (this.#lockText() === this.#owner) return;
+    throw errorFromProblem({ code: "CONFLICT", status: 409, subject: this.path, detail: "another process has taken the mark file", next_step: "Restart this process; run one process per mark file." });
+  }
+
   /** Stores a new mark durably. */
   store(change: Partial<Pick<Mark, "number" | "begun">>): void {
-    if (this.#lockText() !== this.#owner) {
-      throw errorFromProblem({ code: "CONFLICT", status: 409, subject: this.path, detail: "another process has taken the mark file", next_step: "Restart this process; run one process per mark file." });
-    }
+    this.requireOwner();
     const mark = { ...this.#mark, ...change };
     try {
       replaceDurably(this.path, JSON.stringify(mark) + "\n", "w");
@@ -107,11 +111,22 @@ export class MarkFile {
   }
 
   #lockText(): string | undefined {
+    return textOf(`${this.path}.lock`);
+  }
+
+  /** Removes the lock of an owner that is gone. False if another process has replaced it meanwhile. */
+  #removeLock(found: string | undefined): boolean {
+    const aside = `${this.path}.lock.${randomUUID()}`;
     try {
-      return readFileSync(`${this.path}.lock`, "utf8");
+      // Moved before it is compared: only one process moves it, and a lock that is not the one that was read is put back.
+      renameSync(`${this.path}.lock`, aside);
     } catch {
-      return undefined;
+      return true;
     }
+    const isSame = textOf(aside) === found;
+    if (!isSame) linkSync(aside, `${this.path}.lock`);
+    unlinkSync(aside);
+    return isSame;
   }
 
   #lock(): void {
@@ -123,14 +138,23 @@ export class MarkFile {
         return;
       } catch (error) {
         if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw storageFailed("unreadable", `cannot lock ${this.path}`, error);
-        const [pid = "", start = ""] = this.#lockText()?.split(" ") ?? [];
+        const found = this.#lockText();
+        const [pid = "", start = ""] = found?.split(" ") ?? [];
         if (startOf(Number(pid)) === start && start !== "") break;
-        // Its owner is gone.
-        unlinkSync(`${this.path}.lock`);
+        if (!this.#removeLock(found)) break;
       }
     }
     if (this.#lockText() === this.#owner) return;
     throw errorFromProblem({ code: "CONFLICT", status: 409, subject: this.path, detail: `another process has ${this.path} open`, next_step: "Stop it first; run one process per mark file." });
+  }
+}
+
+/** Reads a file that may be missing. */
+function textOf(path: string): string | undefined {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return undefined;
   }
 }
 

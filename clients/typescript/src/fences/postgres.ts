@@ -11,6 +11,12 @@ export interface PgQueryable {
   query(text: string, values?: unknown[]): Promise<unknown>;
 }
 
+/** A connection that reports its end. */
+interface PgEmitter {
+  on(event: "error", listener: (error: Error) => void): unknown;
+  off(event: "error", listener: (error: Error) => void): unknown;
+}
+
 /** What this module needs of a `Pool` of node-postgres. */
 export interface PgPool<C extends PgQueryable> {
   connect(): Promise<C & { release(error?: Error | boolean): void }>;
@@ -64,10 +70,19 @@ export class PostgresFence {
     await mapPostgresErrors(() => tx.query(text as string, values as unknown[]));
   }
 
-  /** Runs work in a transaction that presents the token first. Commits if the work returns, and rolls back otherwise. */
+  /**
+   * Runs work in a transaction that presents the token first. Commits if the work returns, and rolls back otherwise.
+   *
+   * The server ends a transaction that outlasts the lease, together with its connection: then nothing was written, and the error has the
+   * SQLSTATE 25P03 (idle for too long) or 57P01 (ended by a claim). A statement that is too long is canceled with 57014.
+   */
   async transaction<C extends PgQueryable, T>(pool: PgPool<C>, work: (tx: C) => Promise<T>): Promise<T> {
     const client = await pool.connect();
+    const connection = client as Partial<PgEmitter>;
     let broken: Error | undefined;
+    // The end of a connection is an event if no statement runs. Without a listener it would end the process.
+    const onError = (error: Error): void => void (broken ??= error);
+    connection.on?.("error", onError);
     try {
       await client.query("BEGIN");
       try {
@@ -76,12 +91,15 @@ export class PostgresFence {
         await mapPostgresErrors(() => client.query("COMMIT"));
         return result;
       } catch (error) {
-        // A connection that cannot roll back is not returned to the pool. The first error is the one that counts.
-        await client.query("ROLLBACK").catch((failure: Error) => (broken = failure));
-        throw error;
+        // A statement on a connection that has ended fails without the reason; the reason counts.
+        const reason = broken ?? error;
+        // A connection that cannot roll back is not returned to the pool.
+        await client.query("ROLLBACK").catch((failure: Error) => (broken ??= failure));
+        throw reason;
       }
     } finally {
       client.release(broken);
+      connection.off?.("error", onError);
     }
   }
 

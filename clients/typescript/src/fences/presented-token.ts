@@ -1,5 +1,7 @@
 // The token that a fence helper presents.
 
+/** A new holder claims an HTTP fence with a POST to this path, below the path where the fence is mounted. */
+export const CLAIM_PATH = "/-/claim";
 
 /** What a fence needs of a lease: {@link Lease} and {@link Message} have it, and so has any object with a token. */
 export interface TokenSource {

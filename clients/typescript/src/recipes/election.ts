@@ -2,15 +2,13 @@
 
 import type { Client } from "../client.js";
 import type { Duration } from "../duration.js";
-import { LeaseLostError, LeaseSuspendedError, WaitTimeoutError } from "../errors.js";
+import { LeaseLostError, LeaseSuspendedError } from "../errors.js";
 import type { ResourceBody } from "../generated/openapi.js";
 import type { Lease } from "../lease.js";
 import { encodeName } from "../paths.js";
 import type { Requests } from "../requests.js";
+import { acquireWithoutLimit } from "./acquire-without-limit.js";
 import { follow } from "./watch.js";
-
-/** One wait of a candidate; it is repeated without a limit. */
-const CAMPAIGN_WAIT = "60s";
 
 /** Options of an election. */
 export interface ElectionOptions {
@@ -44,15 +42,12 @@ export class Election {
     this.#options = options;
   }
 
-  /** Waits until this client leads, without a time limit. The signal withdraws the candidacy. */
+  /**
+   * Waits until this client leads, without a time limit; while no server can be reached, it goes on trying. The signal withdraws the
+   * candidacy.
+   */
   async campaign(options: { signal?: AbortSignal } = {}): Promise<Lease> {
-    for (;;) {
-      try {
-        return await this.#client.acquire(this.resource, { ...this.#options, wait: CAMPAIGN_WAIT, ...options });
-      } catch (error) {
-        if (!(error instanceof WaitTimeoutError)) throw error;
-      }
-    }
+    return await acquireWithoutLimit(this.#client, this.resource, { ...this.#options, ...options });
   }
 
   /**

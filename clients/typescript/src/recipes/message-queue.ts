@@ -3,10 +3,13 @@
 // A delivery is a lease on its message, and the receipt is its token. The renewal thread extends it while the worker has it.
 
 import { durationText, milliseconds, type Duration } from "../duration.js";
+import { isPassing, isSessionEnd } from "../errors.js";
 import { Hold, type HoldCells } from "../hold.js";
 import { encodeName, queuePath } from "../paths.js";
+import { linkSignals } from "../linked-signal.js";
 import { localDeadline } from "../renewal/held-lease.js";
 import type { Requests } from "../requests.js";
+import { pause } from "../server-pool.js";
 import type { OpenSession, SessionHost } from "../session-host.js";
 
 /** Options of a queue. */
@@ -62,6 +65,8 @@ interface DeliveryBody {
   readonly secret?: string | null;
 }
 
+/** Pause of `messages` after an outage of all servers. */
+const RETRY_PAUSE_MS = 500;
 /** How long `messages` waits in one request. */
 const MESSAGES_WAIT_MS = 20_000;
 
@@ -113,9 +118,11 @@ export class Message extends Hold {
     await this.#finish("nack", { delay: durationText(milliseconds(options.delay ?? 0, "delay")) });
   }
 
-  /** Changes how long the message stays invisible, counted from now. */
+  /** Changes how long the message stays invisible, counted from now, and by how much the client extends it from now on. */
   async extend(visibility: Duration): Promise<void> {
-    await this.#change("extend", { visibility: durationText(milliseconds(visibility, "visibility")) });
+    const visibilityMs = milliseconds(visibility, "visibility");
+    await this.#change("extend", { visibility: durationText(visibilityMs) });
+    this.#host.changeSpan(this.#cellSlot, visibilityMs);
   }
 
   /** Processes the message: acknowledges it when the work returns, and returns it to the queue if the work fails. */
@@ -148,7 +155,12 @@ export class Message extends Hold {
     const body = { item: this.item, receipt: this.receipt, ...fields };
     const secret: Record<string, string> = this.#secret === undefined ? {} : { "lease-secret": this.#secret };
     const headers = { ...this.#session.nextKey().headers, ...secret };
-    await this.#requests.send(this.#requests.change(queuePath(this.#queue, verb), body, headers));
+    try {
+      await this.#requests.send(this.#requests.change(queuePath(this.#queue, verb), body, headers));
+    } catch (error) {
+      if (isSessionEnd(error)) this.#host.endSession(this.#session);
+      throw error;
+    }
   }
 }
 
@@ -174,16 +186,15 @@ export class MessageQueue {
     const bytes = typeof body === "string" ? { body } : { body_base64: Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString("base64") };
     const delay = options.delay === undefined ? undefined : durationText(milliseconds(options.delay, "delay"));
     const fields = { ...bytes, delay, max_attempts: options.maxAttempts };
-    const session = await this.#host.session();
-    const exchange = this.#requests.change(queuePath(this.name, "send"), fields, session.nextKey().headers);
-    return (await this.#requests.send<{ item: string }>(exchange)).item;
+    return (await this.#host.change<{ item: string }>(queuePath(this.name, "send"), fields)).item;
   }
 
   /** Receives messages, oldest first. Empty if none is ready within the wait. */
   async receive(options: ReceiveOptions = {}): Promise<Message[]> {
     const waitMs = milliseconds(options.wait ?? 0, "wait");
     const visibilityMs = options.visibility === undefined ? this.#visibilityMs : milliseconds(options.visibility, "visibility");
-    const session = await this.#host.session(options.signal);
+    const { signal } = options;
+    const session = await this.#host.session(signal);
     const body = {
       holder: this.#holder,
       session: session.id,
@@ -191,14 +202,33 @@ export class MessageQueue {
       limit: options.limit ?? 1,
       wait: waitMs > 0 ? durationText(waitMs) : undefined,
     };
-    const sent = this.#host.clock.now();
+    let sent = this.#host.clock.now();
+    const onAttempt = (): void => void (sent = this.#host.clock.now());
     // A receive has no key: a message whose reply is lost can be received again after its visibility.
     const exchange = this.#requests.change(queuePath(this.name, "receive"), body, session.headers);
-    const { deliveries } = await this.#requests.send<{ deliveries: DeliveryBody[] }>(exchange, { waitMs, signal: options.signal });
-    return await Promise.all(deliveries.map((delivery) => this.#accept(session, delivery, sent, visibilityMs)));
+    const linked = linkSignals(signal, this.#host.closing);
+    try {
+      const { deliveries } = await this.#requests.send<{ deliveries: DeliveryBody[] }>(exchange, { waitMs, onAttempt, signal: linked.signal });
+      const accepted = await Promise.allSettled(deliveries.map((delivery) => this.#accept(session, delivery, sent, visibilityMs)));
+      // A message that could not be kept is delivered again after its visibility.
+      const messages = accepted.flatMap((result) => (result.status === "fulfilled" ? [result.value] : []));
+      const failed = accepted.find((result) => result.status === "rejected");
+      if (messages.length === 0 && failed) throw failed.reason;
+      return messages;
+    } catch (error) {
+      if (!isSessionEnd(error)) throw error;
+      // Nothing was delivered. The next session receives.
+      this.#host.endSession(session);
+      return waitMs > 0 ? [] : await this.receive(options);
+    } finally {
+      linked.unlink();
+    }
   }
 
-  /** The messages as they arrive, until the signal is aborted. Acknowledge or return each of them. */
+  /**
+   * The messages as they arrive, until the signal is aborted. Acknowledge or return each of them. While no server can be reached, it goes on
+   * trying.
+   */
   async *messages(options: { signal?: AbortSignal; visibility?: Duration } = {}): AsyncGenerator<Message, void, undefined> {
     const { signal } = options;
     while (!signal?.aborted) {
@@ -206,7 +236,8 @@ export class MessageQueue {
         yield* await this.receive({ ...options, wait: MESSAGES_WAIT_MS });
       } catch (error) {
         if (signal?.aborted) return;
-        throw error;
+        if (!isPassing(error) || this.#host.closing.aborted) throw error;
+        await pause(RETRY_PAUSE_MS, signal).catch(() => undefined);
       }
     }
   }
@@ -227,19 +258,18 @@ export class MessageQueue {
   }
 
   async #operate(verb: string, item: string): Promise<void> {
-    const session = await this.#host.session();
-    await this.#requests.send(this.#requests.change(queuePath(this.name, verb), { item }, session.nextKey().headers));
+    await this.#host.change(queuePath(this.name, verb), { item });
   }
 
   async #accept(session: OpenSession, delivery: DeliveryBody, firstSent: number, visibilityMs: number): Promise<Message> {
     let [sent, remainingMs] = [firstSent, delivery.remaining_ms];
     if (this.#host.clock.now() - sent > visibilityMs / 3) {
       // After a wait the deadline is close or past, because it counts from before the wait.
-      sent = this.#host.clock.now();
+      const onAttempt = (): void => void (sent = this.#host.clock.now());
       const fields = { item: delivery.item, receipt: delivery.receipt, visibility: durationText(visibilityMs) };
       const secret: Record<string, string> = delivery.secret ? { "lease-secret": delivery.secret } : {};
       const extend = this.#requests.change(queuePath(this.name, "extend"), fields, { ...session.nextKey().headers, ...secret });
-      remainingMs = (await this.#requests.send<{ remaining_ms: number }>(extend)).remaining_ms;
+      remainingMs = (await this.#requests.send<{ remaining_ms: number }>(extend, { onAttempt })).remaining_ms;
     }
     const { item, receipt } = delivery;
     const spec = { kind: "delivery", queue: this.name, item, receipt, secret: delivery.secret ?? undefined, spanMs: visibilityMs, sent } as const;

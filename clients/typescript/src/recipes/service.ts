@@ -1,10 +1,12 @@
 // Service registration and discovery: an instance is listed while its process keeps its lease.
 
+import type { AcquireOptions } from "../acquire-options.js";
 import type { Client } from "../client.js";
 import type { Duration } from "../duration.js";
 import type { ResourcesBody } from "../generated/openapi.js";
 import type { Lease } from "../lease.js";
 import type { Requests } from "../requests.js";
+import { acquireWithoutLimit } from "./acquire-without-limit.js";
 import { follow } from "./watch.js";
 
 /** Options of a registration. */
@@ -41,22 +43,25 @@ export class ServiceRegistration {
 
   /** Registers the instance. It is listed until the lease is released or lost. */
   async register(options: { signal?: AbortSignal } = {}): Promise<Lease> {
-    const { details, ttl, wait } = this.#options;
-    return await this.#client.acquire(this.#resource, {
-      ...(details === undefined ? {} : { metadata: details }),
-      ...(ttl === undefined ? {} : { ttl }),
-      ...(wait === undefined ? {} : { wait }),
-      ...options,
-    });
+    const { wait } = this.#options;
+    return await this.#client.acquire(this.#resource, { ...this.#acquireOptions(), ...(wait === undefined ? {} : { wait }), ...options });
   }
 
-  /** Keeps the instance registered until the signal is aborted: registers again after an expiry, never after a revocation. */
+  #acquireOptions(): AcquireOptions {
+    const { details, ttl } = this.#options;
+    return { ...(details === undefined ? {} : { metadata: details }), ...(ttl === undefined ? {} : { ttl }) };
+  }
+
+  /**
+   * Keeps the instance registered until the signal is aborted: registers again after an expiry, never after a revocation. It waits for the
+   * name if that is still registered, and while no server can be reached.
+   */
   async keepRegistered(options: { signal: AbortSignal; onRegistered?: (lease: Lease) => void }): Promise<void> {
     const { signal, onRegistered } = options;
     while (!signal.aborted) {
       let lease: Lease;
       try {
-        lease = await this.register({ signal });
+        lease = await acquireWithoutLimit(this.#client, this.#resource, { ...this.#acquireOptions(), signal });
       } catch (error) {
         if (signal.aborted) return;
         throw error;

@@ -95,8 +95,10 @@ export class HeldLease {
     return change;
   }
 
-  #applyRemaining(remaining: number, sent: number, received: number, sessionDeadline: number): void {
+  #applyRemaining(reported: number, sent: number, received: number, sessionDeadline: number): void {
     const span = this.#span();
+    // More than was granted is a fault of the server, and must not become an unbounded lease.
+    const remaining = Math.min(reported, this.spec.kind === "lease" ? this.spec.ttlMs : this.spec.spanMs);
     const deadline = localDeadline(sent, received, remaining);
     const silence = this.spec.kind === "lease" ? this.spec.silenceMs : undefined;
     const ofSession = span === undefined && deadline >= sessionDeadline - 1;

@@ -35,6 +35,8 @@ export interface LeaseSpec {
   readonly secret: string | undefined;
   /** Longest time from one renewal to the next, if the session's renewals are not enough. */
   readonly spanMs: number | undefined;
+  /** Its ttl: no reply extends it further. */
+  readonly ttlMs: number;
   /** Without word from the server, the holder stops after this time: the drain period, if it is shorter than the ttl. */
   readonly silenceMs: number | undefined;
   /** Whether each renewal raises the token. Such a renewal is repeated under one idempotency key. */
@@ -61,10 +63,13 @@ export type HoldSpec = LeaseSpec | DeliverySpec;
 export type Instruction =
   | { readonly type: "page"; readonly number: number; readonly page: SharedArrayBuffer }
   | { readonly type: "session"; readonly session: SessionSpec }
-  | { readonly type: "hold"; readonly slot: number; readonly spec: HoldSpec }
+  | { readonly type: "session_over"; readonly session: string }
+  | { readonly type: "compare"; readonly session: string }
+  | { readonly type: "hold"; readonly slot: number; readonly session: string; readonly spec: HoldSpec }
   | { readonly type: "drop"; readonly slot: number }
   | { readonly type: "ask"; readonly slot: number }
   | { readonly type: "token"; readonly slot: number; readonly token: string; readonly tokenNumber: string; readonly secret: string | undefined }
+  | { readonly type: "span"; readonly slot: number; readonly spanMs: number }
   | { readonly type: "clock_moved" }
   | { readonly type: "close" };
 

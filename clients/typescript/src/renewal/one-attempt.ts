@@ -31,7 +31,9 @@ export async function attempt<T>(pool: ServerPool, clock: BootClock, exchange: E
     const reply = await connection.exchange(exchange, timeoutMs);
     const received = clock.now();
     if (reply.status >= 200 && reply.status < 300) {
-      return { kind: "granted", body: JSON.parse(reply.body) as T, sent, received };
+      const body = JSON.parse(reply.body) as T;
+      if (typeof body !== "object" || body === null) throw new TypeError("the reply is no object");
+      return { kind: "granted", body, sent, received };
     }
     const problem = problemOf(reply);
     const error = errorFromProblem(problem);

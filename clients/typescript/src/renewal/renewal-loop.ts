@@ -19,6 +19,8 @@ import { SessionRenewal } from "./session-renewal.js";
 
 /** The timer fires at least this often, because timers do not count a suspend of the machine. */
 const MAX_TIMER_MS = 500;
+/** Time for the server to say why a lease ended. */
+const LEARN_END_MS = 2_000;
 /** Leases of one request. */
 const BATCH = 1000;
 
@@ -64,10 +66,18 @@ export class RenewalLoop {
         this.#session?.stop();
         this.#session = new SessionRenewal(this, instruction.session);
         break;
+      case "session_over":
+        if (this.#session?.id === instruction.session) void this.#session.end();
+        return;
+      case "compare":
+        if (this.#session?.id === instruction.session) void this.#session.compare().catch(() => undefined);
+        return;
       case "hold": {
         const lease = new HeldLease(instruction.slot, this.#pages.cell(instruction.slot), instruction.spec);
         this.leases.set(lease.slot, lease);
         if (lease.isTimed) this.#timed.add(lease);
+        // Its session ended while this instruction was on its way.
+        if (this.#session?.id !== instruction.session || this.#session.isStopped) void this.learnEnd(lease, LEARN_END_MS);
         break;
       }
       case "drop": {
@@ -83,6 +93,11 @@ export class RenewalLoop {
       case "token": {
         const lease = this.leases.get(instruction.slot);
         if (lease?.spec.kind === "lease") lease.spec = { ...lease.spec, ...instruction };
+        return;
+      }
+      case "span": {
+        const lease = this.leases.get(instruction.slot);
+        if (lease?.spec.kind === "delivery") lease.spec = { ...lease.spec, spanMs: instruction.spanMs };
         return;
       }
       case "clock_moved":
@@ -148,6 +163,19 @@ export class RenewalLoop {
     else if (error.code === "STALE_TOKEN" || error.code === "NOT_FOUND") this.lose(lease, "not_current", error.fields.reason ?? undefined);
   }
 
+  /** Asks why a lease ended, which is surely over. */
+  async learnEnd(lease: HeldLease, timeoutMs: number): Promise<void> {
+    const { spec } = lease;
+    if (spec.kind === "lease") {
+      const secret: Record<string, string> = spec.secret === undefined ? {} : { "lease-secret": spec.secret };
+      const headers = { ...secret, "lease-token": spec.token };
+      const exchange: Exchange = { method: "POST", path: leasePath(spec.resource, "check"), headers, body: "{}" };
+      const result = await attempt(this.pool, this.clock, exchange, timeoutMs);
+      if (result.kind === "refused") this.refuse(lease, result.error);
+    }
+    this.lose(lease, "expired", "session");
+  }
+
   #applyToken(lease: HeldLease, spec: LeaseSpec, reply: RenewalReply): void {
     const { token, token_number: tokenNumber } = reply;
     if (!token || !tokenNumber || BigInt(tokenNumber) <= BigInt(spec.tokenNumber)) return;
@@ -197,7 +225,8 @@ export class RenewalLoop {
   /** Repeats an attempt until the server decides or nothing is left to keep. After the deadline it goes on, slowly. */
   async #untilDecided(leases: readonly HeldLease[], spanMs: number, once: () => Promise<number | undefined>): Promise<void> {
     while (!this.#isClosed && leases.some((lease) => !lease.isDropped)) {
-      const afterMs = await once();
+      // A reply that cannot be understood proves nothing.
+      const afterMs = await once().catch(() => 500);
       if (afterMs === undefined) return;
       const isLate = leases.every((lease) => lease.isSuspended);
       await pause(withJitter(Math.max(afterMs, isLate ? Math.min(1000, spanMs / 6) : 0)));

@@ -3,10 +3,10 @@
 // Each renewal carries the number of leases and the exclusive or of their token numbers. If the server has others, the two lists are
 // compared. Events of the session only mean "ask now"; losing their stream loses nothing.
 
-import type { LeaseholdError } from "../errors.js";
+import { isSessionEnd, type LeaseholdError } from "../errors.js";
 import { readEvents, type StreamEvent } from "../event-stream.js";
 import type { Exchange } from "../http-connection.js";
-import { leasePath, sessionPath } from "../paths.js";
+import { sessionPath } from "../paths.js";
 import { pause, withJitter } from "../server-pool.js";
 import { sessionCell, type DeadlineCell } from "../shared-memory.js";
 import { localDeadline, renewalDue, type HeldLease } from "./held-lease.js";
@@ -34,6 +34,9 @@ interface SessionLease {
 /** After the end of a session, the server is asked about this many leases at most; the others ended with the session. */
 const MAX_ASKED_AT_END = 256;
 
+/** Of this many renewals in a row, one carries what the client holds, even if requests are running. */
+const COMPARED_AT_LEAST = 6;
+
 export class SessionRenewal {
   readonly #loop: RenewalLoop;
   readonly #spec: SessionSpec;
@@ -45,6 +48,7 @@ export class SessionRenewal {
   #isSuspended = false;
   #hasEvents = false;
   #eventsMissing = false;
+  #skipped = 0;
 
   constructor(loop: RenewalLoop, spec: SessionSpec) {
     this.#loop = loop;
@@ -66,6 +70,10 @@ export class SessionRenewal {
   }
   get deadline(): number {
     return this.#cell.deadline;
+  }
+
+  get isStopped(): boolean {
+    return this.#stopped.signal.aborted;
   }
 
   /** Ends the renewals; the session itself continues until its ttl. */
@@ -103,12 +111,16 @@ export class SessionRenewal {
         const result = await attempt<RenewedSession>(this.#loop.pool, this.#loop.clock, exchange, attemptTimeout(this.ttlMs));
         if (this.#stopped.signal.aborted) return;
         if (result.kind === "granted") {
-          this.#apply(result.body, result.sent, result.received);
-          if (held !== undefined && result.body.mismatch === true) await this.#compare();
+          if (!this.#apply(result.body, result.sent, result.received)) {
+            // A reply that cannot be understood proves nothing.
+            await pause(500);
+            continue;
+          }
+          if (held !== undefined && result.body.mismatch === true) await this.compare().catch(() => undefined);
           else if (!this.#hasEvents && this.#loop.leases.size > 0) void this.#loop.ask([...this.#loop.leases.values()]);
           return;
         }
-        if (result.kind === "refused" && isEnd(result.error)) return await this.#end();
+        if (result.kind === "refused" && isEnd(result.error)) return await this.end();
         // A server of another version may refuse the digest: then the session is renewed without it, at once.
         const isDigestRefused: boolean = result.kind === "refused" && held !== undefined;
         isPlain ||= isDigestRefused;
@@ -121,23 +133,30 @@ export class SessionRenewal {
     }
   }
 
-  #apply(reply: RenewedSession, sent: number, received: number): void {
+  /** False for a reply without a remaining time. */
+  #apply(reply: RenewedSession, sent: number, received: number): boolean {
+    if (!Number.isFinite(reply.remaining_ms)) return false;
     this.#observe(received);
     this.#due = renewalDue(sent, this.ttlMs);
-    if (sent < this.#sent) return;
+    if (sent < this.#sent) return true;
     this.#sent = sent;
     // More than the ttl is a fault of the server, and must not become an unbounded lease.
     this.#cell.deadline = localDeadline(sent, received, Math.min(reply.remaining_ms, this.ttlMs));
-    if (!this.#isSuspended || received >= this.deadline) return;
+    if (!this.#isSuspended || received >= this.deadline) return true;
     this.#isSuspended = false;
     this.#loop.post({ type: "changed", slots: "all" });
     // The server may have ended some of the leases meanwhile.
     void this.#loop.ask([...this.#loop.leases.values()]);
+    return true;
   }
 
   /** What this client believes it holds; undefined while a request runs whose grant is not known here. */
   #held(): HeldDigest | undefined {
-    if (this.#eventsMissing || this.#loop.requests.running > 0) return undefined;
+    // A program that acquires all the time is compared now and then too; the server spares grants that may still be asked about.
+    if (this.#loop.requests.running === 0) this.#skipped = 0;
+    else if (++this.#skipped < COMPARED_AT_LEAST) return undefined;
+    this.#skipped = 0;
+    if (this.#eventsMissing) return undefined;
     let [count, digest] = [0, 0n];
     for (const { spec } of this.#loop.leases.values()) {
       if (spec.kind !== "lease") continue;
@@ -148,19 +167,15 @@ export class SessionRenewal {
   }
 
   /** Compares the leases of the server with those of this client: asks about missing ones, and releases unknown ones. */
-  async #compare(): Promise<void> {
-    const started = this.#loop.requests.started;
+  async compare(): Promise<void> {
     const listed = await this.#list();
     if (!listed) return;
     const present = new Set(listed.map((lease) => lease.token_number));
     const leases = [...this.#loop.leases.values()];
     const missing = leases.filter(({ spec }) => spec.kind === "lease" && !present.has(spec.tokenNumber));
     if (missing.length > 0) await this.#loop.ask(missing);
-    // A grant whose reply is on its way is not unknown.
-    if (this.#loop.requests.running > 0 || this.#loop.requests.started !== started) return;
-    const known = new Set(leases.map(({ spec }) => (spec.kind === "lease" ? spec.lease : "")));
-    const unknown = listed.filter((lease) => !known.has(lease.lease)).map((lease) => lease.lease);
-    if (unknown.length > 0) await this.#reconcile(leases);
+    const known = new Set([...this.#loop.leases.values()].map(({ spec }) => (spec.kind === "lease" ? spec.lease : "")));
+    if (listed.some((lease) => !known.has(lease.lease))) await this.#reconcile([...this.#loop.leases.values()]);
   }
 
   async #list(): Promise<SessionLease[] | undefined> {
@@ -196,7 +211,8 @@ export class SessionRenewal {
   }
 
   /** The session has ended, and with it all its leases. The server knows why each of them ended. */
-  async #end(): Promise<void> {
+  async end(): Promise<void> {
+    if (this.isStopped) return;
     this.stop();
     this.#cell.markEnded();
     this.#cell.deadline = this.#loop.clock.now();
@@ -205,20 +221,8 @@ export class SessionRenewal {
     this.#loop.post({ type: "changed", slots: "all" });
     this.#loop.post({ type: "session_ended", session: this.id });
     const leases = [...this.#loop.leases.values()];
-    await Promise.all(leases.slice(0, MAX_ASKED_AT_END).map((lease) => this.#learnEnd(lease)));
+    await Promise.all(leases.slice(0, MAX_ASKED_AT_END).map((lease) => this.#loop.learnEnd(lease, attemptTimeout(this.ttlMs))));
     for (const lease of leases.slice(MAX_ASKED_AT_END)) this.#loop.lose(lease, "expired", "session");
-  }
-
-  async #learnEnd(lease: HeldLease): Promise<void> {
-    const { spec } = lease;
-    if (spec.kind === "lease") {
-      const secret: Record<string, string> = spec.secret === undefined ? {} : { "lease-secret": spec.secret };
-      const headers = { ...secret, "lease-token": spec.token };
-      const exchange: Exchange = { method: "POST", path: leasePath(spec.resource, "check"), headers, body: "{}" };
-      const result = await attempt(this.#loop.pool, this.#loop.clock, exchange, attemptTimeout(this.ttlMs));
-      if (result.kind === "refused") this.#loop.refuse(lease, result.error);
-    }
-    this.#loop.lose(lease, "expired", "session");
   }
 
   /** Listens to the events of the session, and reconnects. */
@@ -237,6 +241,8 @@ export class SessionRenewal {
         const headers: Record<string, string> = secret === undefined ? {} : { "session-secret": secret };
         for await (const event of readEvents(connection, path, headers, signal, onOpen)) this.#on(event);
       } catch (error) {
+        // The session ended while there was no stream.
+        if (isSessionEnd(error)) return await this.end();
         // A server of an earlier version: leases are asked about at every renewal instead.
         this.#eventsMissing = [404, 405].includes((error as Partial<LeaseholdError>).status ?? 0);
       }
