@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { readFileSync, rmSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
@@ -233,6 +233,86 @@ describe("HTTP", () => {
     await checkFence(url, "http/fastify", written);
     await app.close();
     fence.close();
+  });
+
+  test("a claim finds the fence below the path where it is mounted", async () => {
+    for (const framework of ["Express", "Fastify"]) {
+      const resource = `http/mounted/${framework}`;
+      const fence = open(`mounted-${framework}`, resource);
+      const written: string[] = [];
+      const { late, current } = await twoHolders(resource);
+      let url: string;
+      let close: () => Promise<unknown>;
+      if (framework === "Express") {
+        const app = express();
+        app.use("/billing", expressFence(fence));
+        app.post("/billing/invoices", (_, response) => void response.send(String(written.push("x"))));
+        ({ url, close } = await listen(app));
+      } else {
+        const app = fastify();
+        await app.register(async (billing) => {
+          await billing.register(fastifyFence(fence));
+          billing.post("/invoices", async () => written.push("x"));
+        }, { prefix: "/billing" });
+        // Routes beside it have no fence.
+        app.get("/health", async () => "ok");
+        url = await app.listen({ port: 0, host: "127.0.0.1" });
+        assert.equal((await fetch(`${url}/health`)).status, 200);
+        close = () => app.close();
+      }
+      for (const base of [`${url}/billing`, `${url}/billing/`]) await claimHttp(current, base);
+      assert.equal(fence.mark, current.tokenNumber, framework);
+      await assert.rejects(fencedFetch(late)(`${url}/billing/invoices`, { method: "POST" }), StaleTokenError);
+      assert.equal((await fencedFetch(current)(`${url}/billing/invoices`, { method: "POST" })).status, 200);
+      await assert.rejects(claimHttp(current, url), (error: { status?: number }) => error.status === 404);
+      assert.deepEqual(written, ["x"]);
+      await close();
+      fence.close();
+    }
+  });
+
+  test("a caller that disconnects while its request waits blocks no later claim", async () => {
+    const resource = "http/disconnect";
+    const fence = open("disconnect", resource);
+    let handled = 0;
+    let isGone = false;
+    const app = express();
+    app.use((_, response, next) => {
+      response.once("close", () => (isGone = true));
+      next();
+    });
+    app.use(expressFence(fence));
+    app.post("/invoices", (_, response) => void response.send(String(++handled)));
+    const service = await listen(app);
+    const { late, current } = await twoHolders(resource);
+    // The first request under the higher token waits for this one, and its caller goes away meanwhile.
+    const running = await fence.admit(late.token);
+    const stop = new AbortController();
+    const waiting = fencedFetch(current)(`${service.url}/invoices`, { method: "POST", signal: stop.signal });
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    stop.abort();
+    await assert.rejects(waiting, { name: "AbortError" });
+    await until("the service notices it", () => isGone);
+    running.end("known");
+    await until("the mark is raised", () => fence.mark === current.tokenNumber);
+    await current.release();
+    const next = await client.acquire(resource);
+    await claimHttp(next, service.url);
+    assert.equal(fence.mark, next.tokenNumber);
+    assert.equal(handled, 0, "no handler ran for a caller that is gone");
+    await service.close();
+    fence.close();
+  });
+
+  test("a process that lost its mark file admits nothing more", async () => {
+    const fence = open("taken", "http/taken");
+    const lease = await client.acquire("http/taken");
+    (await fence.admit(lease.token)).end("known");
+    // The lock of a process that is gone is taken over; here the other process believes that of this one.
+    writeFileSync(join(directory, "taken.lock"), "999999999 0 gone");
+    const other = open("taken", "http/taken");
+    await assert.rejects(fence.admit(lease.token), (error: { code?: string }) => error.code === "CONFLICT");
+    other.close();
   });
 
   test("a claim waits for requests in flight, and refuses later ones", async () => {

@@ -19,7 +19,7 @@ const probe = (build: string, property: string): string =>
 
 for (const property of ["renewal_on_main_loop", "no_token", "deadline_from_reply"]) {
   test(`the package does not have the fault ${property}`, () => {
-    assert.equal(probe("dist/esm/index.js", property), "kept");
+    assert.equal(probe("build/test/node_modules/leasehold/dist/esm/index.js", property), "kept");
   });
 
   test(`the fault ${property} is caught`, () => {

@@ -17,7 +17,7 @@ before(async () => {
   const packed = execFileSync("npm", ["pack", "--ignore-scripts", "--json", "--pack-destination", directory], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
   const [{ filename, files }] = JSON.parse(packed) as [{ filename: string; files: { path: string }[] }];
   const paths = files.map(({ path }) => path);
-  assert.ok(paths.every((path) => /^(dist\/|README\.md$|LICENSE-|package\.json$)/.test(path)), paths.join());
+  assert.ok(paths.every((path) => /^(dist\/|examples\/|README\.md$|LICENSE-|package\.json$)/.test(path)), paths.join());
   writeFileSync(join(directory, "package.json"), '{ "private": true }');
   // The package has no dependencies, so nothing is downloaded.
   execFileSync("npm", ["install", "--offline", "--no-audit", "--no-fund", join(directory, filename)], { cwd: directory, stdio: "pipe" });

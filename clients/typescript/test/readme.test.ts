@@ -27,13 +27,13 @@ test("the quickstart runs", () => {
 });
 
 test("the lock example runs", () => {
-  assert.match(run("build/examples/lock.mjs"), /working with token \d+\ndone/);
+  assert.match(run("build/test/examples/lock.mjs"), /working with token \d+\ndone/);
 });
 
 test("the leader example hands off to another candidate", async () => {
   const output: string[] = [];
   const candidate = (name: string): ReturnType<typeof start> => {
-    const child = start(process.execPath, ["build/examples/leader.mjs", name], { env: env() });
+    const child = start(process.execPath, ["build/test/examples/leader.mjs", name], { env: env() });
     child.stdout?.on("data", (chunk: Buffer) => output.push(...chunk.toString().trim().split("\n")));
     return child;
   };
@@ -48,8 +48,8 @@ test("the leader example hands off to another candidate", async () => {
 });
 
 test("the queue example sends and works", async () => {
-  assert.match(run("build/examples/queue.mjs", "send", "a", "b"), /sent \d+\nsent \d+/);
-  const worker = start(process.execPath, ["build/examples/queue.mjs", "work"], { env: env() });
+  assert.match(run("build/test/examples/queue.mjs", "send", "a", "b"), /sent \d+\nsent \d+/);
+  const worker = start(process.execPath, ["build/test/examples/queue.mjs", "work"], { env: env() });
   let text = "";
   worker.stdout?.on("data", (chunk) => (text += chunk));
   await until("both are processed", () => text.includes("a (attempt 1)") && text.includes("b (attempt 1)"));

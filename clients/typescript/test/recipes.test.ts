@@ -15,7 +15,7 @@ after(async () => {
   await server.stop();
 });
 
-const client = (options: ClientOptions = {}): Client => new Client({ servers: server.address, sessionTtl: "3s", ...options });
+const client = (options: ClientOptions = {}): Client => new Client({ servers: server.address, ...options });
 
 test("several resources are acquired in one step, or none of them", async () => {
   await using a = client();
@@ -50,9 +50,10 @@ test("a checkpoint is written by the holder only, with a revision", async () => 
 
 test("a lease that requires progress is kept by it, and ends as stalled without", async () => {
   await using a = client();
-  const lease = await a.acquire("progress", { progress: "2s" });
-  for (let step = 1; step <= 5; step++) {
-    await new Promise((resolve) => setTimeout(resolve, 500));
+  const lease = await a.acquire("progress", { progress: "5s" });
+  // Longer than the required interval in all, and far below it each.
+  for (let step = 1; step <= 6; step++) {
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
     await lease.progress(step);
   }
   assert.equal(lease.state, "held");
@@ -76,9 +77,9 @@ test("a handoff drains, and the successor follows", async () => {
   const waiting = b.acquire("handoff", { wait: "30s" });
   await until("the successor waits", async () => (await a.show("handoff")).waiters === 1);
   const { drainSignal } = lease;
-  await lease.handoff({ mode: "gap", drain: "5s" });
-  const left = await lease.waitDraining({ timeout: 10_000 });
-  assert.ok(left > 0 && left <= 5_000);
+  await lease.handoff({ mode: "gap", drain: "60s" });
+  const left = await lease.waitDraining({ timeout: 30_000 });
+  assert.ok(left > 0 && left <= 60_000);
   assert.ok(drainSignal.aborted);
   assert.equal(lease.state, "held", "a draining holder may still write");
   await lease.finishDrain();
@@ -87,21 +88,19 @@ test("a handoff drains, and the successor follows", async () => {
   await successor.waitClaimable({ timeout: 1000 });
 });
 
-test("in an overlap the successor claims when the predecessor is done", async () => {
+test("in an overlap the successor claims when the predecessor is done, not after the drain period", { timeout: 60_000 }, async () => {
   await using a = client();
   await using b = client({ holder: "successor" });
   const lease = await a.acquire("overlap");
   const waiting = b.acquire("overlap", { wait: "30s" });
   await until("the successor waits", async () => (await a.show("overlap")).waiters === 1);
-  await lease.handoff({ mode: "overlap", drain: "20s" });
+  await lease.handoff({ mode: "overlap", drain: "10m" });
   const successor = await waiting;
   assert.ok((successor.overlapsMs ?? 0) > 0);
   await assert.rejects(successor.waitClaimable({ timeout: 200 }), (error: { code?: string }) => error.code === "TIMEOUT");
-  const started = performance.now();
-  const claimable = successor.waitClaimable({ timeout: 15_000 });
+  const claimable = successor.waitClaimable();
   await lease.finishDrain();
   await claimable;
-  assert.ok(performance.now() - started < 10_000, "it does not wait for the whole drain period");
 });
 
 test("a leader is followed when it stops, and can be observed", async () => {
@@ -158,11 +157,11 @@ test("a message is with one worker until it is acknowledged", async () => {
 });
 
 test("a worker that blocks its event loop keeps its message", async () => {
-  await using a = client({ sessionTtl: "3s" });
+  await using a = client();
   await using b = client();
   await a.queue("blocked mail").send("long");
-  const [message] = await a.queue("blocked mail", { visibility: "2s" }).receive();
-  const end = performance.now() + 5_000;
+  const [message] = await a.queue("blocked mail", { visibility: "5s" }).receive();
+  const end = performance.now() + 8_000;
   while (performance.now() < end);
   assert.equal(message?.state, "held");
   assert.deepEqual(await b.queue("blocked mail").receive(), []);

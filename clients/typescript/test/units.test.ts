@@ -12,8 +12,10 @@ import { errorFromProblem, InvalidArgumentError, LeaseholdError, LeaseLostError,
 import { EventParser } from "../src/event-stream.js";
 import { postgresRefusal, redisRefusal } from "../src/fences/refusal.js";
 import { parseToken, resourceHash } from "../src/fences/token-text.js";
+import { linkSignals } from "../src/linked-signal.js";
 import { encodeName } from "../src/paths.js";
 import { HeldLease, localDeadline } from "../src/renewal/held-lease.js";
+import { RequestGate } from "../src/request-gate.js";
 import { isSameServer, parseAddress } from "../src/server-address.js";
 import { SlotAllocator, SlotPages } from "../src/shared-memory.js";
 
@@ -34,7 +36,7 @@ test("a duration is a number of milliseconds, or a text with a unit", () => {
   assert.equal(milliseconds("1500ms", "wait"), 1500);
   assert.equal(milliseconds("2m", "wait"), 120_000);
   assert.equal(milliseconds(250, "wait"), 250);
-  for (const bad of ["", "5", "5 s", "-1s", -1, NaN, "1e3s", {} as string]) {
+  for (const bad of ["", "5", "5 s", "-1s", -1, NaN, 1e300, "1e3s", {} as string]) {
     assert.throws(() => milliseconds(bad, "wait"), (error: InvalidArgumentError) => error.code === "INVALID_ARGUMENT" && error.field === "wait");
   }
 });
@@ -65,6 +67,50 @@ test("options come from the environment as on the command line", () => {
   assert.throws(() => configure({ holder: "" }, {}), (error: InvalidArgumentError) => error.field === "holder");
 });
 
+test("linked signals are aborted with the first source, and unlinked sources keep nothing", () => {
+  const [first, second] = [new AbortController(), new AbortController()];
+  const { signal, unlink } = linkSignals(first.signal, undefined, second.signal);
+  const reason = new Error("stop");
+  second.abort(reason);
+  assert.equal(signal.reason, reason);
+  first.abort();
+  assert.equal(signal.reason, reason, "the first reason stays");
+  unlink();
+  const long = new AbortController();
+  const other = linkSignals(long.signal);
+  other.unlink();
+  long.abort();
+  assert.equal(other.signal.aborted, false);
+  assert.ok(linkSignals(undefined, long.signal).signal.aborted, "an aborted source counts at once");
+});
+
+test("requests pass the gate in their order, and one that gives up is left out", async () => {
+  const gate = new RequestGate();
+  const leaves = await Promise.all(Array.from({ length: 128 }, () => gate.enter(1_000)));
+  const stop = new AbortController();
+  const order: number[] = [];
+  const enter = async (number: number, timeoutMs: number, signal?: AbortSignal): Promise<void> => {
+    const leave = await gate.enter(timeoutMs, signal);
+    order.push(leave ? number : -number);
+    leave?.();
+  };
+  const waiting = [enter(1, 60_000), enter(2, 60_000, stop.signal), enter(3, 0), enter(4, 60_000)];
+  stop.abort();
+  await waiting[1];
+  await waiting[2];
+  assert.deepEqual(order, [-2, -3], "none has a turn yet");
+  leaves[0]?.();
+  leaves[0]?.();
+  await Promise.all(waiting);
+  assert.deepEqual(order, [-2, -3, 1, 4]);
+  for (const leave of leaves) leave?.();
+});
+
+test("a gateway may have passed a request on", () => {
+  for (const status of [502, 504]) assert.equal(errorFromProblem({ status }).code, "INDETERMINATE");
+  assert.ok(errorFromProblem({ status: 503 }).isRetryable);
+});
+
 test("a name keeps its slashes in a path", () => {
   assert.equal(encodeName("jobs/a b:c"), "jobs/a%20b%3Ac");
 });
@@ -78,7 +124,7 @@ test("an unknown code is treated by its status, and unknown values do not fail",
   const lost = errorFromProblem({ code: "LEASE_LOST", state: "evaporated", reason: "cosmic", status: 410 });
   assert.ok(lost instanceof LeaseLostError);
   assert.deepEqual([lost.state, lost.reason], ["evaporated", "cosmic"]);
-  assert.equal(errorFromProblem({ status: 502 }).code, "UNAVAILABLE");
+  assert.equal(errorFromProblem({ status: 503 }).code, "UNAVAILABLE");
   assert.equal(errorFromProblem({ status: 504 }).code, "INDETERMINATE");
 });
 
@@ -97,7 +143,7 @@ test("a lease of a session has no deadline of its own, until the server grants l
   const slot = allocator.allocate();
   const cell = allocator.pages.cell(slot);
   cell.reset(Infinity);
-  const spec = { kind: "lease", resource: "x", lease: "0.0", token: "t", tokenNumber: "1", secret: undefined, spanMs: undefined, silenceMs: undefined, rotates: false, overlaps: false, sent: 0 } as const;
+  const spec = { kind: "lease", resource: "x", lease: "0.0", token: "t", tokenNumber: "1", secret: undefined, spanMs: undefined, ttlMs: 30_000, silenceMs: undefined, rotates: false, overlaps: false, sent: 0 } as const;
   const lease = new HeldLease(slot, cell, spec);
   assert.equal(lease.isTimed, false);
   assert.equal(lease.apply({ remaining_ms: 30_000 }, 100, 110, 20_000), undefined);
@@ -117,11 +163,13 @@ test("an older reply does not move the deadline back", () => {
   const allocator = new SlotAllocator(() => undefined);
   const cell = allocator.pages.cell(allocator.allocate());
   cell.reset(10_000);
-  const spec = { kind: "lease", resource: "x", lease: "0.0", token: "t", tokenNumber: "1", secret: undefined, spanMs: 10_000, silenceMs: undefined, rotates: false, overlaps: false, sent: 0 } as const;
+  const spec = { kind: "lease", resource: "x", lease: "0.0", token: "t", tokenNumber: "1", secret: undefined, spanMs: 10_000, ttlMs: 30_000, silenceMs: undefined, rotates: false, overlaps: false, sent: 0 } as const;
   const lease = new HeldLease(0, cell, spec);
   lease.apply({ remaining_ms: 10_000 }, 3_000, 3_100, Infinity);
   lease.apply({ remaining_ms: 10_000 }, 1_000, 3_200, Infinity);
   assert.equal(lease.deadline, 3_000 + 9_800);
+  lease.apply({ remaining_ms: 1e12 }, 4_000, 4_100, Infinity);
+  assert.equal(lease.deadline, 4_000 + 29_400, "no reply extends it beyond its ttl");
 });
 
 test("slots are in pages that both threads have, and are reused", () => {

@@ -2,6 +2,7 @@
 //
 //   node probe.program.mjs BUILD PROPERTY SERVER CLUSTER
 
+import { spawnSync } from "node:child_process";
 import { createServer } from "node:http";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -18,10 +19,17 @@ const { Client, HttpFence, expressFence, fencedFetch } = (await import(pathToFil
 
 const probes: Record<string, () => Promise<boolean>> = {
   async renewal_on_main_loop() {
-    const client = new Client({ servers: server, sessionTtl: "4s" });
-    const lease = await client.acquire(`probe/block-${process.pid}`);
-    const end = performance.now() + 12_500;
-    while (performance.now() < end);
+    const client = new Client({ servers: server, sessionTtl: "6s" });
+    const resource = `probe/block-${process.pid}`;
+    const lease = await client.acquire(resource);
+    // Keeps the event loop busy until the server has renewed the lease four times, or has ended it.
+    for (let renewals = 0, last = 0; renewals < 4; ) {
+      const shown = spawnSync(process.env["LEASEHOLD_BIN"] ?? "", ["--addr", server, "show", resource, "--json"], { encoding: "utf8" });
+      const left = shown.status === 0 ? (JSON.parse(shown.stdout) as { leases: { remaining_ms: number }[] }).leases[0]?.remaining_ms : undefined;
+      if (left === undefined) return false;
+      if (left > last) renewals += 1;
+      last = left;
+    }
     return lease.state === "held";
   },
   async no_token() {

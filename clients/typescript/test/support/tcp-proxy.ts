@@ -1,4 +1,4 @@
-// A TCP proxy that delays, holds or cuts what passes between a client and its server.
+// A TCP proxy that delays, holds, cuts or changes what passes between a client and its server.
 
 import { once } from "node:events";
 import { connect, createServer, type AddressInfo, type Server, type Socket } from "node:net";
@@ -8,8 +8,14 @@ export class TcpProxy {
   readonly #sockets = new Set<Socket>();
   /** Milliseconds by which replies are delayed. */
   replyDelayMs = 0;
+  /** Which requests are delayed, cut, shortened or changed: those whose request line matches. */
+  onlyFor = /./;
   /** Cut the connection instead of passing this many next replies. */
   cutReplies = 0;
+  /** Pass half of the body of this many next replies, and end the connection as if that were all. */
+  shortenReplies = 0;
+  /** Changes replies; the result must have the same length. */
+  change: ((text: string) => string) | undefined;
   /** Pass nothing in either direction. */
   isHeld = false;
   /** Refuse new connections. */
@@ -31,16 +37,30 @@ export class TcpProxy {
         socket.on("close", () => proxy.#sockets.delete(socket));
         socket.on("error", () => undefined);
       }
-      client.on("data", (data) => !proxy.isHeld && upstream.write(data));
-      upstream.on("data", (data) => {
+      let requestLine = "";
+      client.on("data", (data) => {
+        requestLine = /^[A-Z]+ \S+ HTTP/.exec(data.toString("latin1"))?.[0] ?? requestLine;
+        if (!proxy.isHeld) upstream.write(data);
+      });
+      upstream.on("data", (received: Buffer) => {
         if (proxy.isHeld) return;
-        if (proxy.cutReplies > 0) {
+        let data = received;
+        const isSelected = proxy.onlyFor.test(requestLine);
+        if (isSelected && proxy.cutReplies > 0) {
           proxy.cutReplies -= 1;
           client.destroy();
           return void upstream.destroy();
         }
-        if (proxy.replyDelayMs === 0) client.write(data);
-        else setTimeout(() => !client.destroyed && client.write(data), proxy.replyDelayMs);
+        if (isSelected && proxy.shortenReplies > 0) {
+          proxy.shortenReplies -= 1;
+          const text = data.toString("latin1").replace(/content-length: \d+/i, "connection: close");
+          const body = text.indexOf("\r\n\r\n") + 4;
+          client.end(text.slice(0, body + (text.length - body) / 2), "latin1");
+          return void upstream.destroy();
+        }
+        if (isSelected && proxy.change) data = Buffer.from(proxy.change(data.toString("latin1")), "latin1");
+        if (proxy.replyDelayMs === 0 || !isSelected) client.write(data);
+        else setTimeout(() => !client.destroyed && client.write(data), proxy.replyDelayMs).unref();
       });
       client.on("close", () => upstream.destroy());
       upstream.on("close", () => client.destroy());
@@ -54,10 +74,15 @@ export class TcpProxy {
     return `127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
+  /** Cuts all connections. */
+  cut(): void {
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
   /** Cuts all connections and refuses new ones. */
   down(): void {
     this.isDown = true;
-    for (const socket of this.#sockets) socket.destroy();
+    this.cut();
   }
 
   up(): void {
