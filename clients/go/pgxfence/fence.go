@@ -121,12 +121,18 @@ func Error(err error) error { return sqlstate.Convert(err) }
 //
 // The pool belongs to the lease: close it before the lease is released. PgBouncer in transaction mode is not supported; use [Fence.Tx] there.
 func Configure(config *pgxpool.Config, source Source) {
-	before := config.BeforeAcquire
-	config.BeforeAcquire = func(ctx context.Context, conn *pgx.Conn) bool {
-		if before != nil && !before(ctx, conn) {
-			return false
+	// The pool ignores BeforeAcquire if PrepareConn is set.
+	prepare, before := config.PrepareConn, config.BeforeAcquire
+	config.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
+		if prepare != nil {
+			if ok, err := prepare(ctx, conn); !ok || err != nil {
+				return ok, err
+			}
+		} else if before != nil && !before(ctx, conn) {
+			return false, nil
 		}
-		return present(ctx, conn, source) == nil
+		err := present(ctx, conn, source)
+		return err == nil, err
 	}
 	after := config.AfterConnect
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {

@@ -105,7 +105,12 @@ func TestTheConnectionsOfAPoolCarryTheToken(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	old := acquire(t, client)
-	pool := newPool(t, postgres.URL, func(config *pgxpool.Config) { pgxfence.Configure(config, old) })
+	prepared := 0
+	pool := newPool(t, postgres.URL, func(config *pgxpool.Config) {
+		config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { prepared++; return true, nil }
+		config.MaxConns = 1
+		pgxfence.Configure(config, old)
+	})
 	if err := pgxfence.New(old).Claim(ctx, pool); err != nil {
 		t.Fatal(err)
 	}
@@ -113,6 +118,20 @@ func TestTheConnectionsOfAPoolCarryTheToken(t *testing.T) {
 		if _, err := pool.Exec(ctx, "INSERT INTO paid VALUES (7, 1200)"); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if prepared == 0 {
+		t.Fatal("the pool's own hook did not run")
+	}
+	// A raised token is presented again on the open connection, which the pool reuses.
+	before := old.Token()
+	if raised, err := old.Rotate(ctx); err != nil || raised == before {
+		t.Fatal(err)
+	}
+	if err := pgxfence.New(old).Claim(ctx, pool); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(ctx, "INSERT INTO paid VALUES (7, 1201)"); err != nil {
+		t.Fatal("the raised token was not presented:", err)
 	}
 	if err := old.Release(); err != nil {
 		t.Fatal(err)
@@ -124,7 +143,7 @@ func TestTheConnectionsOfAPoolCarryTheToken(t *testing.T) {
 	if _, err := pool.Exec(ctx, "INSERT INTO paid VALUES (8, 1)"); !errors.Is(pgxfence.Error(err), leasehold.ErrStaleToken) {
 		t.Fatal(err)
 	}
-	if rows := postgres.SQL("SELECT count(*) FROM paid"); rows != "3" {
+	if rows := postgres.SQL("SELECT count(*) FROM paid"); rows != "4" {
 		t.Fatal(rows)
 	}
 }
