@@ -120,21 +120,29 @@ func (c *Client) AcquireAll(ctx context.Context, requirements []Requirement, opt
 }
 
 // Do acquires a lease, runs work under it, and releases it. The context of the work ends when the lease is no longer held, or when ctx ends.
-// If the lease ended before the work returned, the error also contains the cause.
+// If the lease was not held until the work returned, the error contains the cause, also if the work returned none.
 func (c *Client) Do(ctx context.Context, resource string, work func(context.Context, *Lease) error, options ...AcquireOption) error {
 	lease, err := c.Acquire(ctx, resource, options...)
 	if err != nil {
 		return err
 	}
+	held := lease.Context()
 	workCtx, cancel := lease.WithContext(ctx)
 	defer cancel()
+	// The work is finished whatever the release replies; at the latest, the lease ends with its ttl. Also after a panic: a lease that nothing
+	// releases is renewed for as long as the process lives.
+	defer func() { _ = lease.Release() }()
 	err = work(workCtx, lease)
-	if lost := lease.Err(); lost != nil && err != nil {
-		err = errors.Join(err, lost)
+	lease.Context() // notices a deadline that has just passed
+	cause := context.Cause(held)
+	switch {
+	case cause == nil || errors.Is(cause, ErrReleased) || errors.Is(err, cause):
+		return err
+	case err == nil:
+		return cause
+	default:
+		return errors.Join(err, cause)
 	}
-	// The work is finished whatever the release replies; at the latest, the lease ends with its ttl.
-	_ = lease.Release()
-	return err
 }
 
 func (o *acquireOptions) body() *acquireBody {
@@ -152,17 +160,18 @@ func (o *acquireOptions) body() *acquireBody {
 
 // pendingAcquire is one acquire under its key.
 type pendingAcquire struct {
-	client   *Client
-	session  *session
-	sequence uint64
-	path     string
-	body     *acquireBody
-	options  *acquireOptions
-	actor    int
-	values   context.Context
+	client  *Client
+	session *session
+	request *requestKey
+	path    string
+	body    *acquireBody
+	options *acquireOptions
+	actor   int
+	values  context.Context
 }
 
 func (c *Client) acquire(ctx context.Context, path string, body *acquireBody, o *acquireOptions) ([]*Lease, error) {
+	started := c.clock.Now()
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, context.Cause(ctx)
@@ -178,23 +187,33 @@ func (c *Client) acquire(ctx context.Context, path string, body *acquireBody, o 
 			actor = c.actors.acquire()
 			request.Holder = actorName(actor, c.config.holder)
 		}
+		rest := *o
+		if o.wait > 0 {
+			rest.wait = max(time.Millisecond, o.wait-(c.clock.Now()-started))
+			request.Wait = durationText(rest.wait)
+		}
 		pending := &pendingAcquire{
-			client: c, session: open, sequence: open.sequence.Add(1), path: path, body: &request, options: o, actor: actor,
+			client: c, session: open, request: &requestKey{session: open}, path: path, body: &request, options: &rest, actor: actor,
 			values: context.WithoutCancel(ctx),
 		}
 		leases, err := pending.run(ctx)
 		var problem *Error
-		if errors.As(err, &problem) && problem.isSessionEnd() {
+		switch {
+		case !errors.As(err, &problem):
+			return leases, err
+		case problem.isSessionEnd():
 			// The session ended before the lease was granted: nothing is held. A new one carries the request.
-			open.end(&Error{Code: CodeLeaseLost, State: LostExpired, Reason: "session", Message: "the session of the client has ended",
-				NextStep: "Stop writing, and acquire again."})
-			continue
+			open.end(sessionEnded())
+		case problem.Code == CodeRequestTooOld:
+			// The server forgot the request, which another one replaces for the rest of the wait.
+		default:
+			return nil, err
 		}
-		return leases, err
+		if c.clock.Now()-started >= o.wait+c.config.requestTimeout {
+			return nil, err
+		}
 	}
 }
-
-func (p *pendingAcquire) key() string { return p.session.id + ":" + strconv.FormatUint(p.sequence, 10) }
 
 type acquireResult struct {
 	leases []*Lease
@@ -234,10 +253,7 @@ func (p *pendingAcquire) withdraw(result <-chan acquireResult) {
 	pause := 50 * time.Millisecond
 	for {
 		attempt, stop := context.WithTimeout(ctx, p.client.attemptTimeout())
-		_ = p.client.pool.once(attempt, &request{
-			method: http.MethodPost, path: "/v1/sessions/" + p.session.id + ":cancel", header: p.session.header(),
-			body: map[string]string{"sequence": strconv.FormatUint(p.sequence, 10)}, attempt: p.client.attemptTimeout(),
-		}, nil)
+		p.cancelWait(attempt)
 		stop()
 		timer := time.NewTimer(pause)
 		select {
@@ -254,6 +270,18 @@ func (p *pendingAcquire) withdraw(result <-chan acquireResult) {
 	}
 }
 
+// cancelWait withdraws the wait at the server, if the request was sent.
+func (p *pendingAcquire) cancelWait(ctx context.Context) {
+	number := p.request.number()
+	if number == 0 {
+		return
+	}
+	_ = p.client.pool.once(ctx, &request{
+		method: http.MethodPost, path: "/v1/sessions/" + p.session.id + ":cancel", header: p.session.header(),
+		body: map[string]string{"sequence": strconv.FormatUint(number, 10)}, attempt: p.client.attemptTimeout(),
+	}, nil)
+}
+
 func releaseAll(leases []*Lease) {
 	for _, lease := range leases {
 		go func() { _ = lease.Release() }()
@@ -262,12 +290,10 @@ func releaseAll(leases []*Lease) {
 
 // send sends the request under its key, and turns grants into leases.
 func (p *pendingAcquire) send(ctx context.Context) ([]*Lease, error) {
-	header := p.session.header()
-	header.Set("Idempotency-Key", p.key())
 	// The oldest attempt that may have been granted counts.
 	var sent time.Duration
 	r := &request{
-		method: http.MethodPost, path: p.path, body: p.body, header: header, follow: p.options.wait > 0,
+		method: http.MethodPost, path: p.path, body: p.body, header: p.session.header(), key: p.request, follow: p.options.wait > 0,
 		attempt: p.options.wait + p.client.attemptTimeout(),
 		onSend: func() {
 			if sent == 0 {
@@ -280,21 +306,27 @@ func (p *pendingAcquire) send(ctx context.Context) ([]*Lease, error) {
 	received := p.client.clock.Now()
 	var failed *sendError
 	if errors.As(err, &failed) {
-		if p.session.hasEnded() {
-			p.client.actors.release(p.actor)
-			return nil, ErrClosed
-		}
-		if failed.maybeSent {
+		if failed.maybeSent && !p.session.hasEnded() {
 			return nil, &UnknownOutcomeError{
-				Err: &Error{Code: CodeIndeterminate, RequestID: p.key(), cause: failed.err,
+				Err: &Error{Code: CodeIndeterminate, RequestID: p.request.text(), cause: failed.err,
 					Message:  "no server answered, and the lease may have been granted: " + failed.Error(),
 					NextStep: "Call Resolve."},
 				resolve: p.resolve,
 			}
 		}
 	}
+	var problem *Error
+	if errors.As(err, &problem) && problem.Code == CodeRequestTooOld {
+		// What became of the request is not known any more. Its actor is not used again, because it may still hold the lease.
+		p.cancelWait(ctx)
+		p.client.endOrphans(p.session)
+		return nil, problem
+	}
 	if err != nil {
 		p.client.actors.release(p.actor)
+		if p.session.hasEnded() {
+			return nil, p.session.endCause()
+		}
 		return nil, asClientError(err, "")
 	}
 	grants := reply.Grants
@@ -311,8 +343,7 @@ func (p *pendingAcquire) send(ctx context.Context) ([]*Lease, error) {
 // resolve continues after an unknown outcome.
 func (p *pendingAcquire) resolve(ctx context.Context) ([]*Lease, error) {
 	if p.session.hasEnded() {
-		return nil, &Error{Code: CodeLeaseLost, State: LostExpired, Reason: "session", Message: "the session of the request has ended",
-			NextStep: "Acquire again."}
+		return nil, p.session.endCause()
 	}
 	leases, err := p.run(ctx)
 	if err == nil {
@@ -330,7 +361,8 @@ func (p *pendingAcquire) hold(ctx context.Context, grants []grantBody, sent, rec
 	}
 	for _, lease := range leases {
 		if !p.session.add(lease) {
-			return nil, ErrClosed
+			p.client.actors.release(p.actor)
+			return nil, p.session.endCause()
 		}
 		p.client.pool.sawToken(lease.token, lease.resource, lease.number)
 	}

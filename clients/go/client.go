@@ -2,6 +2,7 @@ package leasehold
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -16,7 +17,7 @@ type Client struct {
 	pool   *serverPool
 	clock  Clock
 	actors actorPool
-	events chan ClientEvent
+	events *eventQueue
 
 	mu      sync.Mutex
 	session *session
@@ -38,24 +39,14 @@ func New(options ...Option) (*Client, error) {
 	}
 	client := &Client{config: config, pool: pool, clock: config.clock}
 	if config.onEvent != nil {
-		client.events = make(chan ClientEvent, 1024)
-		go func() {
-			for event := range client.events {
-				config.onEvent(event)
-			}
-		}()
+		client.events = newEventQueue(config.onEvent)
 	}
 	return client, nil
 }
 
-// report queues an event for the handler. If the handler is 1,024 events behind, the event is dropped: nothing waits for the program.
 func (c *Client) report(event ClientEvent) {
-	if c.events == nil {
-		return
-	}
-	select {
-	case c.events <- event:
-	default:
+	if c.events != nil {
+		c.events.add(event)
 	}
 }
 
@@ -102,6 +93,9 @@ func (c *Client) CloseContext(ctx context.Context) error {
 		err = open.close(ctx)
 	}
 	c.pool.close()
+	if c.events != nil {
+		c.events.close()
+	}
 	return err
 }
 
@@ -162,13 +156,28 @@ func (c *Client) query(ctx context.Context, path string, query url.Values, reply
 	return asClientError(c.pool.send(ctx, r, reply), "")
 }
 
-// keyed sends a change under an idempotency key of the client's session.
+// maxSessionsPerRequest is how often a request that finds its session ended is sent in a new one.
+const maxSessionsPerRequest = 3
+
+// keyed sends a change under an idempotency key of the client's session. In a session that has ended the server executes nothing, so the change is
+// sent again in a new one, unless an earlier attempt of it may have been executed.
 func (c *Client) keyed(ctx context.Context, path string, body, reply any) error {
-	open, err := c.currentSession(ctx)
-	if err != nil {
-		return err
+	for try := 1; ; try++ {
+		open, err := c.currentSession(ctx)
+		if err != nil {
+			return err
+		}
+		attempts := 0
+		err = open.keyed(ctx, &request{method: http.MethodPost, path: path, body: body, onSend: func() { attempts++ }}, reply)
+		var problem *Error
+		if !errors.As(err, &problem) || !problem.isSessionEnd() || try == maxSessionsPerRequest {
+			return err
+		}
+		if attempts > 1 {
+			return &Error{Code: CodeIndeterminate, Message: "a reply was lost, and the session of the request has ended since",
+				NextStep: "Read the current state before you retry.", cause: err}
+		}
 	}
-	return open.keyed(ctx, &request{method: http.MethodPost, path: path, body: body}, reply)
 }
 
 // SetCapacity sets the capacity of a resource in units.

@@ -338,8 +338,13 @@ func TestARevokedLeaseIsLostWithItsReason(t *testing.T) {
 	if !errors.Is(context.Cause(ctx), leasehold.ErrLeaseLost) {
 		t.Fatal(context.Cause(ctx))
 	}
-	if err := lease.Release(); err != nil {
-		t.Fatalf("the release of a lost lease is not an error: %v", err)
+	if err := lease.Release(); !errors.As(err, &lost) || lost.State != leasehold.LostRevoked {
+		t.Fatalf("the release of a revoked lease is no success: %v", err)
+	}
+	unaware := acquire(t, client, "y")
+	server.Run("revoke", "y", "--comment", "a test")
+	if err := unaware.Release(); !errors.As(err, &lost) || lost.State != leasehold.LostRevoked {
+		t.Fatalf("the release of a revoked lease is no success: %v", err)
 	}
 }
 

@@ -55,11 +55,7 @@ func (e *Election) Lead(ctx context.Context, work func(context.Context, *Lease) 
 			return err
 		}
 		pause = 50 * time.Millisecond
-		workCtx, cancel := lease.WithContext(ctx)
-		err = work(workCtx, lease)
-		cancel()
-		stopped := lease.Err()
-		_ = lease.Release()
+		err, stopped := runAndRelease(ctx, lease, work)
 		switch {
 		case stopped == nil || ctx.Err() != nil:
 			return err
@@ -67,6 +63,15 @@ func (e *Election) Lead(ctx context.Context, work func(context.Context, *Lease) 
 			return errors.Join(stopped, err)
 		}
 	}
+}
+
+// runAndRelease runs work under a lease, and releases it, also after a panic. stopped is why the lease was not held any more.
+func runAndRelease(ctx context.Context, lease *Lease, work func(context.Context, *Lease) error) (err, stopped error) {
+	defer func() { _ = lease.Release() }()
+	workCtx, cancel := lease.WithContext(ctx)
+	defer cancel()
+	err = work(workCtx, lease)
+	return err, lease.Err()
 }
 
 // Leader describes who leads.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -260,8 +262,12 @@ func ParseProblem(status int, body []byte) *Error {
 	var mistyped *json.UnmarshalTypeError
 	if (err != nil && !errors.As(err, &mistyped)) || problem.Code == "" {
 		code := CodeFrameError
-		if status >= 500 {
+		switch {
+		case status == http.StatusServiceUnavailable:
 			code = CodeUnavailable
+		case status >= 500:
+			// A gateway may have passed the request on.
+			code = CodeIndeterminate
 		}
 		return &Error{Code: code, Status: status, Message: fmt.Sprintf("reply with status %d is not a problem of Leasehold", status),
 			NextStep: "Check that the address is that of a Leasehold server."}
@@ -292,4 +298,8 @@ func invalidReply(reason string, cause error) *Error {
 		NextStep: "Check that both sides use the same protocol.", cause: cause}
 }
 
-func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+// millis converts a time of a reply. No reply makes it negative or so large that a sum with it overflows.
+func millis(ms int64) time.Duration {
+	const most = math.MaxInt64 / int64(time.Millisecond) / 8
+	return time.Duration(min(max(ms, 0), most)) * time.Millisecond
+}

@@ -219,6 +219,10 @@ func (q *Queue) Work(ctx context.Context, work func(context.Context, *Message) e
 func (m *Message) run(ctx context.Context, work func(context.Context, *Message) error) error {
 	workCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	// The message is kept until the work has returned, also after ctx has ended: no other worker gets it meanwhile.
+	keepCtx, stopKeeping := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopKeeping()
+	isLost := false
 	done := make(chan error, 1)
 	// After a long poll the deadline is close, because it counts from before the request.
 	if m.Remaining() < m.queue.visibility/2 {
@@ -228,7 +232,7 @@ func (m *Message) run(ctx context.Context, work func(context.Context, *Message) 
 	}
 	go func() { done <- work(workCtx, m) }()
 	due := m.queue.client.clock.Now() + m.queue.visibility/3
-	ticker := time.NewTicker(min(pollInterval, m.queue.visibility/10))
+	ticker := time.NewTicker(max(time.Millisecond, min(pollInterval, m.queue.visibility/10)))
 	defer ticker.Stop()
 	extended := make(chan error, 1)
 	extending := false
@@ -246,16 +250,17 @@ func (m *Message) run(ctx context.Context, work func(context.Context, *Message) 
 			extending = false
 			var problem *Error
 			if errors.As(err, &problem) && !problem.IsRetryable() && !problem.IsOutcomeUnknown() {
+				isLost = true
 				cancel(err)
 			}
 		case <-ticker.C:
 			now := m.queue.client.clock.Now()
-			if m.Remaining() == 0 && workCtx.Err() == nil && !extending {
+			if m.Remaining() == 0 {
 				cancel(ErrSuspended)
 			}
-			if now >= due && !extending && workCtx.Err() == nil {
+			if now >= due && !extending && !isLost {
 				due, extending = now+m.queue.visibility/3, true
-				go func() { extended <- m.Extend(workCtx, m.queue.visibility) }()
+				go func() { extended <- m.Extend(keepCtx, m.queue.visibility) }()
 			}
 		}
 	}

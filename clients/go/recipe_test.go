@@ -50,6 +50,31 @@ func TestAQueueDeliversEachMessageToOneWorkerUntilItIsAcknowledged(t *testing.T)
 	}
 }
 
+func TestAMessageStaysWithAWorkerThatFinishesAfterItsContextEnded(t *testing.T) {
+	client := newClient(t, servertest.Start(t).Addr)
+	queue := client.Queue("mail", leasehold.WithVisibility(2*time.Second))
+	if _, err := queue.Send(context.Background(), []byte("long")); err != nil {
+		t.Fatal(err)
+	}
+	working, stop := context.WithCancel(context.Background())
+	err := queue.Work(working, func(ctx context.Context, message *leasehold.Message) error {
+		stop()
+		<-ctx.Done()
+		// What cannot be interrupted takes longer than the visibility.
+		time.Sleep(5 * time.Second)
+		if other, err := queue.Receive(context.Background(), 1, 0); err != nil || len(other) != 0 {
+			t.Error("another worker received the message", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stats, err := queue.Stats(context.Background()); err != nil || *stats != (leasehold.QueueStats{}) {
+		t.Fatalf("%+v %v", stats, err)
+	}
+}
+
 func TestAWorkerIsWokenByANewMessage(t *testing.T) {
 	client := newClient(t, servertest.Start(t).Addr)
 	queue := client.Queue("mail")

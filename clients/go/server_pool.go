@@ -15,6 +15,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,6 +34,7 @@ const (
 // serverPool sends requests to the servers of one cluster: to the one that answered last, then to the others, and to the leader they name.
 type serverPool struct {
 	servers    []*server
+	gate       requestGate
 	bearerFile string
 	// last is the index of the server that answered last.
 	last atomic.Int32
@@ -65,12 +67,31 @@ type request struct {
 	renewal bool
 	// follow resends a long poll when the leader changes.
 	follow bool
-	// onSend is called before each attempt.
-	onSend func()
+	// key is the idempotency key.
+	key *requestKey
+	// onSend is called before each attempt, onWritten when the request was written to a connection.
+	onSend, onWritten func()
+}
+
+// requestKey is an idempotency key of a session. It gets its number when the request is sent first.
+type requestKey struct {
+	session  *session
+	sequence atomic.Uint64
+}
+
+// number returns the number, or 0 if the request was not sent.
+func (k *requestKey) number() uint64 { return k.sequence.Load() }
+
+// text returns the key, and numbers the request. Only the goroutine that sends the request calls it.
+func (k *requestKey) text() string {
+	if k.number() == 0 {
+		k.sequence.Store(k.session.sequence.Add(1))
+	}
+	return k.session.id + ":" + strconv.FormatUint(k.number(), 10)
 }
 
 func newServerPool(c *config) (*serverPool, error) {
-	p := &serverPool{bearerFile: c.bearerFile, moved: make(chan struct{})}
+	p := &serverPool{gate: newRequestGate(), bearerFile: c.bearerFile, moved: make(chan struct{})}
 	seen := map[string]bool{}
 	requiresTLS := c.tlsCA != ""
 	var addresses []address
@@ -286,6 +307,18 @@ func (p *serverPool) send(ctx context.Context, r *request, reply any) error {
 	var last error
 	for {
 		moved := p.leaderMoved()
+		// Renewals do not wait behind other requests.
+		leave := func() {}
+		if !r.renewal {
+			turn, ok := p.gate.enter(ctx)
+			if !ok {
+				return p.undecided(context.Cause(ctx), last, maybeSent)
+			}
+			leave = turn
+		}
+		if r.follow {
+			r.onWritten = leave
+		}
 		attemptCtx, cancel := context.WithCancel(ctx)
 		if r.follow {
 			go func() {
@@ -297,6 +330,7 @@ func (p *serverPool) send(ctx context.Context, r *request, reply any) error {
 			}()
 		}
 		err := p.once(attemptCtx, r, reply)
+		leave()
 		interrupted := r.follow && attemptCtx.Err() != nil && ctx.Err() == nil
 		cancel()
 		var failed *sendError
@@ -322,18 +356,24 @@ func (p *serverPool) send(ctx context.Context, r *request, reply any) error {
 			wait = 0
 		}
 		if !sleep(ctx, wait) {
-			if last == nil {
-				last = err
-			}
-			if maybeSent {
-				return &sendError{err: last, maybeSent: true}
-			}
-			if problem != nil {
-				return problem
-			}
-			return unavailable(last.Error(), last)
+			return p.undecided(err, last, maybeSent)
 		}
 	}
+}
+
+// undecided returns the error of a request without a decision: that of the last attempt that was not interrupted.
+func (p *serverPool) undecided(err, last error, maybeSent bool) error {
+	if last != nil {
+		err = last
+	}
+	if maybeSent {
+		return &sendError{err: err, maybeSent: true}
+	}
+	var problem *Error
+	if errors.As(err, &problem) {
+		return problem
+	}
+	return unavailable(err.Error(), err)
 }
 
 // sleep returns false if ctx ends first.
@@ -370,7 +410,8 @@ func (p *serverPool) attempt(ctx context.Context, s *server, r *request, reply a
 	if reply != nil {
 		var mistyped *json.UnmarshalTypeError
 		if err := json.Unmarshal(body, reply); err != nil && !errors.As(err, &mistyped) {
-			return invalidReply(err.Error(), err)
+			// A reply that was cut is a lost reply.
+			return &sendError{err: fmt.Errorf("the reply is not JSON: %w", err), maybeSent: true}
 		}
 	}
 	return nil
@@ -392,6 +433,9 @@ func (p *serverPool) open(ctx context.Context, s *server, r *request) (*http.Res
 	}
 	var connected atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
+	if r.onWritten != nil {
+		trace.WroteRequest = func(httptrace.WroteRequestInfo) { r.onWritten() }
+	}
 	httpRequest, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), r.method, target, body)
 	if err != nil {
 		return nil, invalidArgument("path", err.Error())
@@ -401,6 +445,9 @@ func (p *serverPool) open(ctx context.Context, s *server, r *request) (*http.Res
 	}
 	if body != nil {
 		httpRequest.Header.Set("Content-Type", "application/json")
+	}
+	if r.key != nil {
+		httpRequest.Header.Set("Idempotency-Key", r.key.text())
 	}
 	if token, resource := p.tokenSeen(); token != "" {
 		httpRequest.Header.Set("Lease-Token-Seen", token)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -33,6 +32,9 @@ type session struct {
 	// deadline is the local deadline in nanoseconds.
 	deadline atomic.Int64
 	sequence atomic.Uint64
+	// due is when to renew the session; isRenewing, while a request does.
+	due        atomic.Int64
+	isRenewing atomic.Bool
 	// nextDue and nextDeadline are lower bounds over all leases, so that a poll does not visit each of them.
 	nextDue, nextDeadline atomic.Int64
 
@@ -78,6 +80,7 @@ func openSession(ctx context.Context, client *Client) (*session, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.renewed(sent, client.clock.Now(), millis(reply.RemainingMS))
 	s.resetBounds()
+	s.due.Store(int64(client.clock.Now() + s.jitter(s.ttl/3)))
 	go s.watchDeadlines()
 	go s.renewLoop()
 	go s.followEvents()
@@ -104,7 +107,7 @@ func (s *session) refresh(ctx context.Context) error {
 	var reply sessionBody
 	err := s.client.pool.send(ctx, &request{
 		method: http.MethodPost, path: "/v1/sessions/" + s.id + ":renew", body: noFields{}, header: s.header(),
-		attempt: s.client.renewalTimeout(s.ttl), onSend: func() { sent = s.client.clock.Now() },
+		attempt: s.client.renewalTimeout(s.ttl), renewal: true, onSend: func() { sent = s.client.clock.Now() },
 	}, &reply)
 	if err != nil {
 		return asClientError(err, "")
@@ -203,6 +206,22 @@ func (s *session) end(reason *Error) {
 	s.client.report(ClientEvent{Kind: "session_ended", Err: reason})
 }
 
+// endCause returns why a request of this session, which is over, failed: that the session has ended, or that the client was closed.
+func (s *session) endCause() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil && s.ended.isSessionEnd() {
+		return s.ended
+	}
+	return ErrClosed
+}
+
+// sessionEnded is the end of a session, and of its leases.
+func sessionEnded() *Error {
+	return &Error{Code: CodeLeaseLost, State: LostExpired, Reason: "session", Message: "the session of the client has ended",
+		NextStep: "Stop writing, and acquire again."}
+}
+
 func (s *session) hasEnded() bool {
 	select {
 	case <-s.over:
@@ -246,38 +265,44 @@ func (s *session) watchDeadlines() {
 	}
 }
 
-// renewLoop renews the session and its leases.
+// renewLoop starts the renewals that are due. Each runs in a goroutine of its own, so that a slow reply delays no other renewal.
 func (s *session) renewLoop() {
-	sessionDue := s.client.clock.Now() + s.jitter(s.ttl/3)
 	for {
 		now := s.client.clock.Now()
-		if wait := min(sessionDue, time.Duration(s.nextDue.Load())) - now; wait > 0 {
-			timer := time.NewTimer(min(wait, pollInterval*5))
-			select {
-			case <-s.ctx.Done():
-				timer.Stop()
-				return
-			case <-s.wake:
-			case <-timer.C:
-			}
+		if now >= time.Duration(s.due.Load()) && s.isRenewing.CompareAndSwap(false, true) {
+			s.start(func() {
+				next := s.renewSession(now)
+				s.due.Store(int64(next))
+				s.isRenewing.Store(false)
+			})
+		}
+		s.renewDue(now)
+		next := time.Duration(s.nextDue.Load())
+		if !s.isRenewing.Load() {
+			next = min(next, time.Duration(s.due.Load()))
+		}
+		timer := time.NewTimer(max(0, min(next-now, pollInterval*5)))
+		select {
+		case <-s.ctx.Done():
 			timer.Stop()
-			continue
-		}
-		renew := func() {
-			if now >= sessionDue {
-				sessionDue = s.renewSession(now)
-			}
-			s.renewDue()
-		}
-		if mutant.RenewalOnMainLoop {
-			mutant.MainLoop(renew)
-		} else {
-			renew()
-		}
-		if s.hasEnded() {
 			return
+		case <-s.wake:
+		case <-timer.C:
 		}
+		timer.Stop()
 	}
+}
+
+// start runs a renewal, and wakes the loop when it has ended.
+func (s *session) start(renewal func()) {
+	go func() {
+		if mutant.RenewalOnMainLoop {
+			mutant.MainLoop(renewal)
+		} else {
+			renewal()
+		}
+		s.wakeRenewals()
+	}()
 }
 
 // renewSession renews the session, and returns when to renew it next.
@@ -299,8 +324,7 @@ func (s *session) renewSession(now time.Duration) time.Duration {
 	if err != nil {
 		var failed *sendError
 		if errors.As(err, &problem) && !errors.As(err, &failed) && (problem.isSessionEnd() || problem.Code == CodeWrongCluster) {
-			s.end(&Error{Code: CodeLeaseLost, State: LostExpired, Reason: "session", Message: "the session of the client has ended",
-				NextStep: "Stop writing, and acquire again."})
+			s.end(sessionEnded())
 			return received + s.ttl
 		}
 		gap := max(s.ttl/30, 10*time.Millisecond)
@@ -350,49 +374,38 @@ func (s *session) header() http.Header {
 	return header
 }
 
-// renewDue renews all leases whose renewal is due.
-func (s *session) renewDue() {
-	now := s.client.clock.Now()
+// renewDue starts the renewals of all leases that are due. Leases with other ttls, and so with other timeouts, are in other batches.
+func (s *session) renewDue(now time.Duration) {
 	if int64(now) < s.nextDue.Load() {
 		return
 	}
 	s.nextDue.Store(int64(1<<63 - 1))
-	var due []*Lease
+	batches := map[time.Duration][]*Lease{}
 	for _, l := range s.list() {
 		l.mu.Lock()
-		next := l.due
 		// Those that are due soon go with this batch.
-		if next <= now+l.belief.span()/30 {
-			due = append(due, l)
-			next = now + l.belief.span()
+		isDue := !l.asking && l.due <= now+l.belief.span()/30
+		// The end of a renewal that runs schedules the next one.
+		if !l.asking && !isDue {
+			lower(&s.nextDue, int64(l.due))
 		}
+		l.asking = l.asking || isDue
+		timeout := s.client.renewalTimeout(l.belief.ttl)
 		l.mu.Unlock()
-		lower(&s.nextDue, int64(next))
-	}
-	// A renewal that raises the token is sent by itself, under a key: its reply has the text of the new token.
-	var rotating []*Lease
-	due = slices.DeleteFunc(due, func(l *Lease) bool {
-		if l.rotates {
-			rotating = append(rotating, l)
+		switch {
+		case !isDue:
+		case l.rotates:
+			// A renewal that raises the token is sent by itself, under a key: its reply has the text of the new token.
+			s.start(func() { s.renewBatch([]*Lease{l}, now, timeout) })
+		default:
+			batches[timeout] = append(batches[timeout], l)
 		}
-		return l.rotates
-	})
-	for _, l := range rotating {
-		s.renewBatch([]*Lease{l}, now)
-		l.mu.Lock()
-		next := l.due
-		l.mu.Unlock()
-		lower(&s.nextDue, int64(next))
 	}
-	for len(due) > 0 {
-		batch := due[:min(len(due), batchSize)]
-		due = due[len(batch):]
-		s.renewBatch(batch, now)
-		for _, l := range batch {
-			l.mu.Lock()
-			next := l.due
-			l.mu.Unlock()
-			lower(&s.nextDue, int64(next))
+	for timeout, leases := range batches {
+		for len(leases) > 0 {
+			batch := leases[:min(len(leases), batchSize)]
+			leases = leases[len(batch):]
+			s.start(func() { s.renewBatch(batch, now, timeout) })
 		}
 	}
 }
@@ -407,13 +420,12 @@ type batchReply struct {
 }
 
 // renewBatch renews leases in one request, or a single one with its own proof.
-func (s *session) renewBatch(leases []*Lease, now time.Duration) {
-	timeout := s.client.renewalTimeout(s.ttl)
+func (s *session) renewBatch(leases []*Lease, now, timeout time.Duration) {
+	defer s.asked(leases)
 	entries := make([]batchEntry, len(leases))
 	for i, l := range leases {
 		l.attempted(now)
 		l.mu.Lock()
-		timeout = min(timeout, s.client.renewalTimeout(l.belief.ttl))
 		entries[i] = batchEntry{l.id, strconv.FormatUint(l.number, 10)}
 		l.mu.Unlock()
 	}
@@ -459,6 +471,17 @@ func (s *session) renewBatch(leases []*Lease, now time.Duration) {
 	}
 }
 
+// asked schedules the next renewals of leases whose renewal has ended.
+func (s *session) asked(leases []*Lease) {
+	for _, l := range leases {
+		l.mu.Lock()
+		l.asking = false
+		next := l.due
+		l.mu.Unlock()
+		lower(&s.nextDue, int64(next))
+	}
+}
+
 // reconcile asks about each lease now, and ends leases at the server that this client does not know.
 func (s *session) reconcile(known []*Lease) {
 	for _, l := range known {
@@ -472,17 +495,31 @@ func (s *session) nextKey() string { return s.id + ":" + strconv.FormatUint(s.se
 
 // keyed sends a change under an idempotency key of the session, until a server has decided.
 func (s *session) keyed(ctx context.Context, r *request, reply any) error {
+	r.key = &requestKey{session: s}
+	err := s.send(ctx, r, reply)
+	if r.key.number() == 0 {
+		return asClientError(err, "")
+	}
+	return asClientError(err, r.key.text())
+}
+
+// send sends a request that is safe to repeat, until a server has decided.
+func (s *session) send(ctx context.Context, r *request, reply any) error {
 	if r.header == nil {
 		r.header = s.header()
 	}
-	key := s.nextKey()
-	r.header.Set("Idempotency-Key", key)
 	if r.attempt == 0 {
 		r.attempt = s.client.attemptTimeout()
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.client.config.requestTimeout)
 	defer cancel()
-	return asClientError(s.client.pool.send(ctx, r, reply), key)
+	err := s.client.pool.send(ctx, r, reply)
+	var problem *Error
+	var failed *sendError
+	if errors.As(err, &problem) && !errors.As(err, &failed) && problem.isSessionEnd() {
+		s.end(sessionEnded())
+	}
+	return err
 }
 
 // asClientError converts a failure without a decision into an error with a code.
@@ -514,6 +551,7 @@ func (s *session) close(ctx context.Context) error {
 	s.cancel()
 	err := s.client.pool.send(ctx, &request{
 		method: http.MethodPost, path: "/v1/sessions/" + s.id + ":close", body: noFields{}, header: s.header(), attempt: s.client.attemptTimeout(),
+		renewal: true,
 	}, nil)
 	var problem *Error
 	if errors.As(err, &problem) && problem.isSessionEnd() {

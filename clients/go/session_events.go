@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -53,6 +54,11 @@ func (s *session) readEvents(server *server) bool {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
+		body, err := io.ReadAll(io.LimitReader(response.Body, maxReply))
+		if err == nil && ParseProblem(response.StatusCode, body).isSessionEnd() {
+			// It ended while there was no stream.
+			s.end(sessionEnded())
+		}
 		return false
 	}
 	// What happened while no stream was open.

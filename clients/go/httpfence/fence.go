@@ -236,7 +236,7 @@ func (f *Fence) notify() {
 // writeProblem sends a refusal as the server and the proxy send it.
 func writeProblem(w http.ResponseWriter, problem *leasehold.Error) {
 	body := map[string]any{
-		"type": "urn:leasehold:error:" + string(problem.Code), "title": problem.Message, "status": problem.Status, "code": problem.Code,
+		"type": problemType + string(problem.Code), "title": problem.Message, "status": problem.Status, "code": problem.Code,
 		"detail": problem.Message, "next_step": problem.NextStep,
 	}
 	if problem.Reason != "" {

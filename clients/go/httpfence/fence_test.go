@@ -26,6 +26,18 @@ func post(t *testing.T, source interface{ Token() string }, url string) (int, er
 	return response.StatusCode, httpfence.CheckResponse(response)
 }
 
+func TestAProblemOfTheServiceItselfIsNoRefusal(t *testing.T) {
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = w.Write([]byte(`{"type":"about:blank","status":500,"code":"STALE_TOKEN","title":"mine"}`))
+	}))
+	defer service.Close()
+	if status, err := post(t, text("lh1"), service.URL); status != 500 || err != nil {
+		t.Fatal(status, err)
+	}
+}
+
 type text string
 
 func (t text) Token() string { return string(t) }

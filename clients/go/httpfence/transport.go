@@ -14,6 +14,7 @@ package httpfence
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -27,6 +28,9 @@ const TokenHeader = "Lease-Token"
 
 // ClaimPath is the path to which a new holder sends POST before it reads, at this fence and at the proxy `leasehold fence http`.
 const ClaimPath = "/-/claim"
+
+// problemType begins the type of every problem of Leasehold.
+const problemType = "urn:leasehold:error:"
 
 // Transport adds the token of a lease to every request. It sends a request also after the lease has ended: the target decides. To stop work, use the
 // context of the lease for the request.
@@ -64,9 +68,12 @@ func CheckResponse(response *http.Response) error {
 	if err != nil {
 		return err
 	}
-	problem := leasehold.ParseProblem(response.StatusCode, body)
-	if problem.Code == leasehold.CodeFrameError {
+	var problem struct {
+		Type string `json:"type"`
+	}
+	// A service may reply with problems of its own.
+	if json.Unmarshal(body, &problem) != nil || !strings.HasPrefix(problem.Type, problemType) {
 		return nil
 	}
-	return problem
+	return leasehold.ParseProblem(response.StatusCode, body)
 }

@@ -154,6 +154,9 @@ func (e *LeaderElector) campaign(ctx context.Context) *leasehold.Lease {
 		if err == nil {
 			return lease
 		}
+		if errors.Is(err, leasehold.ErrClosed) {
+			return nil
+		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():

@@ -141,6 +141,10 @@ func (c *fencedConn) BeginTx(ctx context.Context, options driver.TxOptions) (dri
 	if beginner, ok := c.Conn.(driver.ConnBeginTx); ok {
 		return beginner.BeginTx(ctx, options)
 	}
+	// As database/sql does: an option that the driver cannot keep is an error.
+	if options.Isolation != driver.IsolationLevel(sql.LevelDefault) || options.ReadOnly {
+		return nil, errors.New("sqlfence: the driver does not support isolation levels and read-only transactions")
+	}
 	return c.Begin() //nolint:staticcheck // drivers without contexts have no other way
 }
 

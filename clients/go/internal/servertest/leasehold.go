@@ -1,6 +1,7 @@
 package servertest
 
 import (
+	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
@@ -70,6 +71,19 @@ func (s *Server) launch(listen string) {
 
 // Socket returns the path of the server's unix socket.
 func (s *Server) Socket() string { return s.dir + "/data/leasehold.sock" }
+
+// EndSession ends a session, as an operator does. Its client is not notified.
+func (s *Server) EndSession(id string) {
+	s.t.Helper()
+	response, err := http.Post("http://"+s.Addr+"/v1/sessions/"+id+":close", "application/json", nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		s.t.Fatalf("the session was not closed: %s", response.Status)
+	}
+}
 
 // Kill ends the server without a shutdown.
 func (s *Server) Kill() { s.process.stop(syscall.SIGKILL) }

@@ -1,9 +1,22 @@
 package servertest
 
 import (
+	"bytes"
 	"net"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
+)
+
+// Fault is what a proxy does to a reply.
+type Fault int
+
+const (
+	// Hold never passes the reply on.
+	Hold Fault = iota + 1
+	// Shorten passes half of the body on, and ends the connection as if that were all.
+	Shorten
 )
 
 // Proxy is a TCP proxy that can withhold what servers reply, or refuse connections.
@@ -19,6 +32,52 @@ type Proxy struct {
 	down        bool
 	dropped     int
 	open        map[net.Conn]bool
+	// Replies to requests whose line contains faultFor get the fault, as often as faultsLeft says.
+	fault      Fault
+	faultFor   string
+	faultsLeft int
+	faults     int
+}
+
+// exchange is what a proxy knows about one connection.
+type exchange struct {
+	mu          sync.Mutex
+	requestLine string
+}
+
+// SetFault applies a fault to this many replies to requests whose line contains a text.
+func (p *Proxy) SetFault(fault Fault, requestLine string, times int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault, p.faultFor, p.faultsLeft, p.faults = fault, requestLine, times, 0
+}
+
+// Faults returns how many replies got the fault.
+func (p *Proxy) Faults() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.faults
+}
+
+// nextFault returns the fault of a reply, or 0.
+func (p *Proxy) nextFault(requestLine string) Fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.faultsLeft == 0 || !strings.Contains(requestLine, p.faultFor) {
+		return 0
+	}
+	p.faultsLeft--
+	p.faults++
+	return p.fault
+}
+
+// Cut closes all connections.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for conn := range p.open {
+		_ = conn.Close()
+	}
 }
 
 // StartProxy starts a proxy to a server.
@@ -78,12 +137,13 @@ func (p *Proxy) serve() {
 		}
 		p.open[client], p.open[server] = true, true
 		p.mu.Unlock()
-		go p.pipe(server, client, false)
-		go p.pipe(client, server, true)
+		e := &exchange{}
+		go p.pipe(server, client, e, false)
+		go p.pipe(client, server, e, true)
 	}
 }
 
-func (p *Proxy) pipe(to, from net.Conn, isReply bool) {
+func (p *Proxy) pipe(to, from net.Conn, e *exchange, isReply bool) {
 	defer func() {
 		_ = to.Close()
 		_ = from.Close()
@@ -105,7 +165,23 @@ func (p *Proxy) pipe(to, from net.Conn, isReply bool) {
 			if drop {
 				return
 			}
-			if _, err := to.Write(buffer[:n]); err != nil {
+			data := buffer[:n]
+			e.mu.Lock()
+			if line, _, ok := bytes.Cut(data, []byte(" HTTP/1.1\r\n")); !isReply && ok {
+				e.requestLine = string(line)
+			}
+			line := e.requestLine
+			e.mu.Unlock()
+			if isReply {
+				switch p.nextFault(line) {
+				case Hold:
+					continue
+				case Shorten:
+					_, _ = to.Write(shorten(data))
+					return
+				}
+			}
+			if _, err := to.Write(data); err != nil {
 				return
 			}
 		}
@@ -113,4 +189,13 @@ func (p *Proxy) pipe(to, from net.Conn, isReply bool) {
 			return
 		}
 	}
+}
+
+var contentLength = regexp.MustCompile(`(?i)content-length: \d+`)
+
+// shorten returns a reply with half of its body, whose end is that of the connection.
+func shorten(reply []byte) []byte {
+	reply = contentLength.ReplaceAll(reply, []byte("connection: close"))
+	body := bytes.Index(reply, []byte("\r\n\r\n")) + 4
+	return reply[:body+(len(reply)-body)/2]
 }
