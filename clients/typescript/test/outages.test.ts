@@ -27,7 +27,7 @@ async function held(observer: Client, resource: string): Promise<number> {
   });
 }
 
-/** Ends a session at the server, as an operator does. The client is not told. */
+/** Ends a session at the server, as an operator does. The client is not notified. */
 async function endSession(of: Client): Promise<string> {
   const session = of.sessionId ?? "";
   const response = await fetch(`http://${server.address}/v1/sessions/${session}:close`, { method: "POST" });
@@ -283,7 +283,7 @@ describe("many requests at once", () => {
     await until("the wait is queued", async () => (await holder.show("forgotten")).waiters === 1);
     // A server remembers the last 512 requests of a session.
     await Promise.all(Array.from({ length: 600 }, (_, index) => a.acquire(`later/${index}`)));
-    // Cut off, the wait is granted under the forgotten request, or withdrawn. A grant that no reply tells of is released at once.
+    // Cut off, the wait is granted under the forgotten request, or withdrawn. A grant whose reply is lost is released at once.
     proxy.cut();
     await first.release();
     assert.equal((await waiting).state, "held");

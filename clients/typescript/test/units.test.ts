@@ -98,7 +98,7 @@ test("requests pass the gate in their order, and one that gives up is left out",
   stop.abort();
   await waiting[1];
   await waiting[2];
-  assert.deepEqual(order, [-2, -3], "nobody has a turn yet");
+  assert.deepEqual(order, [-2, -3], "none has a turn yet");
   leaves[0]?.();
   leaves[0]?.();
   await Promise.all(waiting);

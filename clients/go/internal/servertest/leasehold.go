@@ -72,7 +72,7 @@ func (s *Server) launch(listen string) {
 // Socket returns the path of the server's unix socket.
 func (s *Server) Socket() string { return s.dir + "/data/leasehold.sock" }
 
-// EndSession ends a session, as an operator does. Its client is not told.
+// EndSession ends a session, as an operator does. Its client is not notified.
 func (s *Server) EndSession(id string) {
 	s.t.Helper()
 	response, err := http.Post("http://"+s.Addr+"/v1/sessions/"+id+":close", "application/json", nil)
