@@ -192,6 +192,7 @@ fn standby_api(
         sealer: config.sealer.clone(),
         keys: keys.clone(),
         queue_waits: Arc::default(),
+        dashboard: Arc::default(),
         standby: Some(state.clone()),
     }
 }

@@ -4,6 +4,7 @@
 //! [`router`] puts them behind one set of middlewares.
 
 mod audit_and_backup;
+mod dashboard;
 mod grpc;
 mod grpc_session;
 mod http;
@@ -51,6 +52,7 @@ use key_session::KeySession;
 use problems::{no_reply, not_submitted, shutting_down};
 use wait_session::WaitSession;
 
+pub use dashboard::{DashboardState, sample};
 pub use grpc::GrpcService;
 pub use http::served;
 pub use metadata::RequestMetadata;
@@ -85,6 +87,8 @@ pub struct Api {
     pub keys: Arc<ServerKeys>,
     /// Receivers that wait for a message.
     pub queue_waits: Arc<QueueWaits>,
+    /// What pages of the dashboard remember.
+    pub dashboard: Arc<DashboardState>,
     /// The replicated state that queries read while another server leads.
     pub standby: Option<Arc<StandbyState>>,
 }

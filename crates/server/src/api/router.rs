@@ -1,4 +1,4 @@
-//! The router of a server: gRPC, HTTP, health and metrics behind the middlewares of the transport.
+//! The router of a server: gRPC, HTTP, the dashboard, health and metrics behind the middlewares of the transport.
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -6,7 +6,7 @@ use leasehold_wire::v1::leasehold_server::LeaseholdServer;
 use tokio::sync::watch;
 
 use super::grpc::GrpcService;
-use super::{Api, http, standby};
+use super::{Api, dashboard, http, standby};
 use crate::transport::body_limit::{self, BodyReader};
 use crate::transport::{TransportLimits, error_layer, rate_limit};
 
@@ -18,7 +18,8 @@ pub fn router(api: Api, limits: TransportLimits) -> Router {
         .max_encoding_message_size(4 * leasehold_wire::MAX_TRANSPORT_BYTES);
     let reader = BodyReader { timeout: limits.body_timeout, metrics: api.metrics.clone() };
     let grpc = tonic::service::Routes::new(service).into_axum_router();
-    let routes = http::routes().with_state(api.clone()).merge(grpc).fallback(error_layer::not_found);
+    let pages = dashboard::routes().with_state(api.clone());
+    let routes = http::routes().with_state(api.clone()).merge(pages).merge(grpc).fallback(error_layer::not_found);
     // Around the routes as a whole, which add the header `Allow` outside of their own layers.
     Router::new()
         .fallback_service(routes)
