@@ -18,6 +18,10 @@ async fn read_until(stream: &mut HttpConnection, text: &str) -> bool {
         if seen.contains(text) {
             return true;
         }
+        // The connection stays open after the last chunk.
+        if seen.ends_with("\r\n0\r\n\r\n") || seen == "0\r\n\r\n" {
+            return false;
+        }
     }
 }
 
