@@ -193,6 +193,7 @@ fn standby_api(
         keys: keys.clone(),
         queue_waits: Arc::default(),
         sorted_listings: Arc::default(),
+        dashboard: Arc::default(),
         standby: Some(state.clone()),
     }
 }

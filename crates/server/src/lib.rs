@@ -4,7 +4,7 @@
 //!
 //! A turn drains the [`request_queue`], steps the grantor, appends to the [`journal`], and only then sends replies ([`driver`]). All
 //! other work happens off this path: connections and middlewares ([`transport`]), endpoints ([`api`]), snapshots ([`snapshotter`]),
-//! the audit log ([`audit`]), backup and restore ([`backup`]), [`metrics`].
+//! the pages of the [`dashboard`], the audit log ([`audit`]), backup and restore ([`backup`]), [`metrics`].
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ pub mod clock;
 pub mod cluster;
 mod cluster_keys;
 pub mod credential_file;
+pub mod dashboard;
 pub mod driver;
 pub mod hex;
 pub mod identity;

@@ -14,6 +14,7 @@ use leasehold_core::time::WallClock;
 use leasehold_core::token::{Cluster, Incarnation};
 use leasehold_wire::TokenIssuer;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::access::AccessControl;
 use crate::api::{self, Api};
@@ -179,6 +180,8 @@ pub struct ServerHandle {
     stopped: oneshot::Receiver<StopReason>,
     serving: ServeTask,
     snapshotter: SnapshotThread,
+    /// Samples counters for the dashboard.
+    sampler: JoinHandle<()>,
 }
 
 /// Opens the journal, opens a tenure and serves.
@@ -252,9 +255,11 @@ pub(crate) async fn lead<J: Journal + 'static>(
         keys,
         queue_waits: Arc::default(),
         sorted_listings: Arc::default(),
+        dashboard: Arc::default(),
         standby: None,
     };
     let stopped = spawn_driver(Driver::new(grantor, journal, &api));
+    let sampler = tokio::spawn(api::sample(api.clone()));
     listener.metrics.set_leader(true);
     listener.set_max_ttl(status.max_ttl_ms);
     let serving = listener.serve(api::router(api.clone(), config.limits));
@@ -271,6 +276,7 @@ pub(crate) async fn lead<J: Journal + 'static>(
         stopped,
         serving,
         snapshotter,
+        sampler,
     })
 }
 
@@ -364,6 +370,9 @@ impl ServerHandle {
         if !self.serving.drain(DRAIN_TIMEOUT).await {
             tracing::warn!("connections aborted: they did not read their replies in time");
         }
+        self.sampler.abort();
+        // Fails because it was aborted. Afterwards nothing holds the API.
+        let _ = self.sampler.await;
         let snapshotter = self.snapshotter;
         tokio::task::spawn_blocking(move || snapshotter.stop()).await.expect("stopping a thread does not panic");
         reason

@@ -71,6 +71,11 @@ impl Watchers {
         let _ = self.messages.send(WatchMessage::Closed);
     }
 
+    /// Whether the server shuts down.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
     /// Whether there is a watcher.
     pub fn any(&self) -> bool {
         self.messages.receiver_count() > 0

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::third_party::{RegistryPackage, ThirdParty};
+use crate::vendored::VENDORED;
 
 const OWN: &str = "leasehold";
 
@@ -12,8 +13,10 @@ pub fn document(shipped: &ThirdParty) -> Value {
     let edges = shipped.packages.iter().map(|package| {
         json!({ "ref": reference(&package.name, &package.version), "dependsOn": references(&package.dependencies) })
     });
-    let first = json!({ "ref": own, "dependsOn": references(&shipped.direct) });
-    let edges: Vec<_> = [first].into_iter().chain(edges).collect();
+    let vendored = VENDORED.iter().map(|file| json!({ "ref": file.reference(), "dependsOn": [] }));
+    let direct = references(&shipped.direct).into_iter().chain(VENDORED.iter().map(|file| file.reference()));
+    let first = json!({ "ref": own, "dependsOn": direct.collect::<Vec<_>>() });
+    let edges: Vec<_> = [first].into_iter().chain(edges).chain(vendored).collect();
     json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -21,7 +24,7 @@ pub fn document(shipped: &ThirdParty) -> Value {
         "metadata": {
             "component": { "type": "application", "bom-ref": own, "name": OWN, "version": shipped.version, "purl": own },
         },
-        "components": shipped.packages.iter().map(component).collect::<Vec<_>>(),
+        "components": shipped.packages.iter().map(component).chain(VENDORED.iter().map(|file| file.component())).collect::<Vec<_>>(),
         "dependencies": edges,
     })
 }

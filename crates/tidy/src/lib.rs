@@ -14,3 +14,4 @@ pub mod dependency_rules;
 pub mod license_expression;
 pub mod notice;
 pub mod third_party;
+pub mod vendored;

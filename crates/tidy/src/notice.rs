@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::fs;
 
 use crate::third_party::ThirdParty;
+use crate::vendored::VENDORED;
 
 const HEAD: &str = "Leasehold
 Licensed under MIT OR Apache-2.0; see LICENSE-MIT and LICENSE-APACHE.
@@ -20,6 +21,10 @@ pub fn text(shipped: &ThirdParty) -> String {
         let from = package.repository.as_deref().map(|from| format!(", {from}")).unwrap_or_default();
         writeln!(text, "{} {} ({}){from}", package.name, package.version, package.license)
             .expect("writing to a string cannot fail");
+    }
+    text.push_str("\nIt also contains these files of packages from npm:\n\n");
+    for file in VENDORED {
+        writeln!(text, "{}", file.notice()).expect("writing to a string cannot fail");
     }
     text
 }
@@ -45,6 +50,9 @@ pub fn license_texts(shipped: &ThirdParty) -> String {
                 None => texts.push((text, vec![name.clone()])),
             }
         }
+    }
+    for file in VENDORED {
+        texts.push((file.license_text(), vec![format!("{} {}", file.name, file.version)]));
     }
     let line = "-".repeat(80);
     texts

@@ -4,6 +4,7 @@
 //! [`router`] puts them behind one set of middlewares.
 
 mod audit_and_backup;
+mod dashboard;
 mod grpc;
 mod grpc_health;
 mod grpc_reflection;
@@ -56,6 +57,7 @@ use problems::{no_reply, not_submitted, shutting_down};
 use sorted_listings::SortedListings;
 use wait_session::WaitSession;
 
+pub use dashboard::{DashboardState, sample};
 pub use grpc::GrpcService;
 pub use http::served;
 pub use metadata::RequestMetadata;
@@ -92,6 +94,8 @@ pub struct Api {
     pub queue_waits: Arc<QueueWaits>,
     /// Sorted listings whose later pages may be read.
     pub sorted_listings: Arc<SortedListings>,
+    /// What pages of the dashboard remember.
+    pub dashboard: Arc<DashboardState>,
     /// The replicated state that queries read while another server leads.
     pub standby: Option<Arc<StandbyState>>,
 }

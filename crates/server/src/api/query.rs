@@ -68,6 +68,14 @@ impl Api {
         self.read_state(&Identity::local(None), 0, |_| ()).await.map(|((), position)| position)
     }
 
+    /// Reads the state for the server itself.
+    pub async fn read_for_server<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Grantor) -> T + Send + 'static,
+    ) -> Result<T, v1::Problem> {
+        self.read_state(&Identity::local(None), 0, read).await.map(|(result, _)| result)
+    }
+
     /// Fails unless an identity may perform an action that reads what the grantor does not hold.
     pub fn authorize(&self, identity: &Arc<Identity>, action: Action) -> Result<(), Box<v1::Problem>> {
         let rules = self.access.rules();

@@ -1,4 +1,4 @@
-//! The router of a server: gRPC, HTTP, health and metrics behind the middlewares of the transport.
+//! The router of a server: gRPC, HTTP, the dashboard, health and metrics behind the middlewares of the transport.
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -8,7 +8,7 @@ use tonic_health::pb::health_server::HealthServer;
 
 use super::grpc::GrpcService;
 use super::grpc_health::{GrpcHealth, MAX_HEALTH_BYTES};
-use super::{Api, grpc_reflection, http, standby};
+use super::{Api, dashboard, grpc_reflection, http, standby};
 use crate::transport::body_limit::{self, BodyReader};
 use crate::transport::{TransportLimits, error_layer, rate_limit};
 
@@ -26,7 +26,8 @@ pub fn router(api: Api, limits: TransportLimits) -> Router {
         .add_service(reflection)
         .add_service(reflection_alpha)
         .into_axum_router();
-    let routes = http::routes().with_state(api.clone()).merge(grpc).fallback(error_layer::not_found);
+    let pages = dashboard::routes().with_state(api.clone());
+    let routes = http::routes().with_state(api.clone()).merge(pages).merge(grpc).fallback(error_layer::not_found);
     // Around the routes as a whole, which add the header `Allow` outside of their own layers.
     Router::new()
         .fallback_service(routes)

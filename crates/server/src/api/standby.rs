@@ -97,6 +97,10 @@ fn rejection(request: &Request<Body>, api: &Api, leader: &watch::Receiver<Option
     if let Err(denied) = api.authorize_current(Action::Cluster) {
         return Some(*denied);
     }
+    // Pages say that they are those of a standby.
+    if request.method() == Method::GET && (path == "/" || path.starts_with("/ui/")) {
+        return None;
+    }
     // Every server reports its own role, and the methods that these paths allow.
     if matches!(method, Some("Cluster" | "Keys")) || OWN_PATHS.contains(&path) {
         return None;

@@ -50,6 +50,7 @@ pub struct Metrics {
     turn_seconds: Histogram,
     sync_seconds: Histogram,
     batch_bytes: Counter,
+    work: WorkTotals,
     ended: Family<EndLabel, Counter>,
     held_seconds: Family<EndLabel, Counter<f64, AtomicU64>>,
     granted: Counter,
@@ -82,6 +83,20 @@ pub struct Metrics {
     requests: RequestMetrics,
     process: ProcessMetrics,
     snapshots: SnapshotMetrics,
+}
+
+/// Totals of the histograms of turns and syncs, which cannot be read themselves.
+#[derive(Debug, Default)]
+struct WorkTotals {
+    syncs: AtomicU64,
+    sync_micros: AtomicU64,
+    turns: AtomicU64,
+    turn_micros: AtomicU64,
+}
+
+fn add_work(count: &AtomicU64, micros: &AtomicU64, took: Duration) {
+    count.fetch_add(1, Ordering::Relaxed);
+    micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -146,6 +161,7 @@ impl Default for Metrics {
             turn_seconds: seconds(),
             sync_seconds: seconds(),
             batch_bytes: Counter::default(),
+            work: WorkTotals::default(),
             ended: Family::default(),
             held_seconds: Family::default(),
             granted: Counter::default(),
@@ -317,6 +333,14 @@ impl Metrics {
     pub fn batch_synced(&self, bytes: usize, took: Duration) {
         self.batch_bytes.inc_by(bytes as u64);
         self.sync_seconds.observe(took.as_secs_f64());
+        add_work(&self.work.syncs, &self.work.sync_micros, took);
+    }
+
+    /// Number of syncs, their microseconds, number of turns, and their microseconds.
+    pub fn work_totals(&self) -> (u64, u64, u64, u64) {
+        let WorkTotals { syncs, sync_micros, turns, turn_micros } = &self.work;
+        let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
+        (read(syncs), read(sync_micros), read(turns), read(turn_micros))
     }
 
     /// Sets the journal position that replies depend on.
@@ -331,7 +355,9 @@ impl Metrics {
 
     /// A turn has ended, which was `late_ms` behind the deadlines of leases.
     pub fn turn_ended(&self, timer: TurnTimer, late_ms: u64) {
-        self.turn_seconds.observe(timer.0.elapsed().as_secs_f64());
+        let took = timer.0.elapsed();
+        self.turn_seconds.observe(took.as_secs_f64());
+        add_work(&self.work.turns, &self.work.turn_micros, took);
         self.expiry_lag.observe(late_ms as f64 / 1_000.0);
     }
 

@@ -17,6 +17,8 @@ pub struct RequestMetrics {
     seconds: Family<RequestLabel, Histogram>,
     wait_seconds: Family<WaitLabel, Histogram>,
     renewals: Counter,
+    /// Renewals that arrived as requests of their own.
+    single_renewals: Counter,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -36,6 +38,7 @@ impl RequestMetrics {
             seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.000_1, 2.0, 18))),
             wait_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.01, 2.0, 18))),
             renewals: Counter::default(),
+            single_renewals: Counter::default(),
         };
         let about = "Time to answer a request without the time that it waited for a lease, by operation and code";
         registry.register("request_seconds", about, metrics.seconds.clone());
@@ -48,6 +51,14 @@ impl RequestMetrics {
     /// A request was answered.
     pub fn answered(&self, operation: &'static str, code: &'static str, took: Duration) {
         self.seconds.get_or_create(&RequestLabel { operation, code }).observe(took.as_secs_f64());
+        if code == OK && matches!(operation, "renew" | "renew_session") {
+            self.single_renewals.inc();
+        }
+    }
+
+    /// Number of renewals so far, in batches and alone.
+    pub fn renewal_count(&self) -> u64 {
+        self.renewals.get() + self.single_renewals.get()
     }
 
     /// A wait for a lease has ended.

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use leasehold_wire::{Code, v1};
@@ -39,7 +39,13 @@ impl AllowedHosts {
     }
 
     /// Fails if a browser may have sent the request for a page of another site.
-    pub fn check(&self, version: Version, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<v1::Problem>> {
+    pub fn check(
+        &self,
+        method: &Method,
+        version: Version,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<(), Box<v1::Problem>> {
         let mut hosts = headers.get_all(header::HOST).iter();
         let (host, repeated) = (hosts.next(), hosts.next().is_some());
         if repeated || (host.is_none() && version == Version::HTTP_11) {
@@ -52,7 +58,7 @@ impl AllowedHosts {
                 return Err(unknown_host(host));
             }
         }
-        check_site(headers, authority.or(host).unwrap_or_default())
+        check_site(headers, authority.or(host).unwrap_or_default(), is_link_to_page(method, uri, headers))
     }
 
     fn allows(&self, authority: &str) -> bool {
@@ -81,8 +87,23 @@ fn host_of(authority: &str) -> Option<&str> {
     is_host.then_some(host)
 }
 
-/// Fails if the browser states that a page of another origin sends the request.
-fn check_site(headers: &HeaderMap, authority: &str) -> Result<(), Box<v1::Problem>> {
+/// Whether the browser states that a person follows a link to a page of the dashboard, as from a chat. Such a page changes nothing when it
+/// is read, cannot be framed, and cannot be read by the page with the link.
+fn is_link_to_page(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+    let is = |name: HeaderName, value: &str| {
+        let mut values = headers.get_all(name).iter();
+        values.next().is_some_and(|found| found == value) && values.next().is_none()
+    };
+    let path = uri.path();
+    method == Method::GET
+        && (path == "/" || path.starts_with("/ui/"))
+        && is(SEC_FETCH_MODE, "navigate")
+        && is(SEC_FETCH_DEST, "document")
+        && is(SEC_FETCH_USER, "?1")
+}
+
+/// Fails if the browser states that a page of another origin sends the request, unless a person followed a link.
+fn check_site(headers: &HeaderMap, authority: &str, is_link: bool) -> Result<(), Box<v1::Problem>> {
     let is_own = |origin: &HeaderValue| {
         let page = origin.to_str().ok().and_then(|text| text.split_once("://"));
         page.is_some_and(|(scheme, page)| ["http", "https"].contains(&scheme) && page.eq_ignore_ascii_case(authority))
@@ -92,7 +113,7 @@ fn check_site(headers: &HeaderMap, authority: &str) -> Result<(), Box<v1::Proble
     if !headers.get_all(header::ORIGIN).iter().all(is_own) {
         return Err(denied("origin", "a web page of another origin may not send requests to this server", next_step));
     }
-    if !headers.get_all(SEC_FETCH_SITE).iter().all(is_direct) {
+    if !is_link && !headers.get_all(SEC_FETCH_SITE).iter().all(is_direct) {
         return Err(denied(
             "sec-fetch-site",
             "a web page of another site may not send requests to this server",
@@ -103,6 +124,9 @@ fn check_site(headers: &HeaderMap, authority: &str) -> Result<(), Box<v1::Proble
 }
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
+const SEC_FETCH_USER: HeaderName = HeaderName::from_static("sec-fetch-user");
 
 fn unknown_host(host: &str) -> Box<v1::Problem> {
     let shown: String = host.chars().filter(|c| !c.is_control()).take(100).collect();
@@ -133,7 +157,7 @@ pub async fn check_host(
     request: Request,
     next: Next,
 ) -> Response {
-    match hosts.check(request.version(), request.uri(), request.headers()) {
+    match hosts.check(request.method(), request.version(), request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(problem) => {
             metrics.rejections().problem(&problem);
@@ -153,7 +177,9 @@ mod tests {
             map.append(name, HeaderValue::from_bytes(value.as_bytes()).expect("a header value"));
         }
         let hosts = AllowedHosts::new(names.iter().copied());
-        hosts.check(Version::HTTP_11, &Uri::from_static("/v1/status"), &map).map_err(|problem| problem.field)
+        hosts
+            .check(&Method::GET, Version::HTTP_11, &Uri::from_static("/v1/status"), &map)
+            .map_err(|problem| problem.field)
     }
 
     #[test]
@@ -208,13 +234,16 @@ mod tests {
         let hosts = AllowedHosts::default();
         let own = Uri::from_static("http://127.0.0.1:7421/v1/status");
         let other = Uri::from_static("http://evil.test/v1/status");
-        assert!(hosts.check(Version::HTTP_2, &own, &headers).is_ok());
-        assert!(hosts.check(Version::HTTP_2, &other, &headers).is_err());
-        assert!(hosts.check(Version::HTTP_10, &Uri::from_static("/healthz"), &headers).is_ok(), "HTTP/1.0 has no host");
+        assert!(hosts.check(&Method::GET, Version::HTTP_2, &own, &headers).is_ok());
+        assert!(hosts.check(&Method::GET, Version::HTTP_2, &other, &headers).is_err());
+        assert!(
+            hosts.check(&Method::GET, Version::HTTP_10, &Uri::from_static("/healthz"), &headers).is_ok(),
+            "HTTP/1.0 has no host"
+        );
         headers.insert(header::HOST, HeaderValue::from_static("localhost"));
-        assert!(hosts.check(Version::HTTP_11, &other, &headers).is_err());
+        assert!(hosts.check(&Method::GET, Version::HTTP_11, &other, &headers).is_err());
         headers.insert(header::HOST, HeaderValue::from_static("evil.test"));
-        assert!(hosts.check(Version::HTTP_2, &own, &headers).is_err());
+        assert!(hosts.check(&Method::GET, Version::HTTP_2, &own, &headers).is_err());
     }
 
     #[test]
@@ -248,6 +277,48 @@ mod tests {
         for site in ["cross-site", "same-site", "", "later-value"] {
             assert_eq!(from(site), Err("sec-fetch-site".to_owned()), "{site}");
         }
+    }
+
+    #[test]
+    fn a_person_may_follow_a_link_to_a_page_and_nothing_else_crosses_sites() {
+        let hosts = AllowedHosts::default();
+        let link = [
+            ("host", "localhost"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-dest", "document"),
+            ("sec-fetch-user", "?1"),
+        ];
+        let check = |method: &Method, path: &'static str, headers: &[(&'static str, &'static str)]| {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.append(*name, HeaderValue::from_static(value));
+            }
+            hosts.check(method, Version::HTTP_11, &Uri::from_static(path), &map).map_err(|problem| problem.field)
+        };
+        for path in ["/", "/ui/leases", "/ui/resource/jobs/a?at=1"] {
+            assert_eq!(check(&Method::GET, path, &link), Ok(()), "{path}");
+            assert!(check(&Method::POST, path, &link).is_err(), "{path}");
+        }
+        for path in ["/v1/leases", "/metrics", "/uix", "/v1/audit"] {
+            assert!(check(&Method::GET, path, &link).is_err(), "{path}");
+        }
+        // Not a link: a script, a frame, an image, a page that navigates by itself, or another host.
+        for (name, value) in [
+            ("sec-fetch-mode", "cors"),
+            ("sec-fetch-mode", "no-cors"),
+            ("sec-fetch-dest", "iframe"),
+            ("sec-fetch-dest", "image"),
+            ("sec-fetch-user", "?0"),
+            ("host", "evil.test"),
+        ] {
+            let changed = link.map(|(known, old)| (known, if known == name { value } else { old }));
+            assert!(check(&Method::GET, "/ui/leases", &changed).is_err(), "{name}: {value}");
+        }
+        let with_origin: Vec<_> = link.into_iter().chain([("origin", "http://evil.test")]).collect();
+        assert_eq!(check(&Method::GET, "/ui/leases", &with_origin), Err("origin".to_owned()));
+        let repeated: Vec<_> = link.into_iter().chain([("sec-fetch-mode", "cors")]).collect();
+        assert!(check(&Method::GET, "/ui/leases", &repeated).is_err());
     }
 
     #[test]

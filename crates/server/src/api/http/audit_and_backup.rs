@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::extract::{NoQuery, PathName, StrictQuery};
 use super::respond::{HttpResult, WithPosition};
 use crate::api::Api;
-use crate::audit::{AuditQuery, VerifyError, encode_heads, hex};
+use crate::audit::{AuditProof, AuditQuery, VerifyError, encode_heads, hex};
 use crate::transport::HttpProblem;
 
 /// `GET /v1/backup`: one file, streamed.
@@ -77,13 +77,18 @@ pub async fn verify(
     State(api): State<Api>,
     _: StrictQuery<NoQuery>,
 ) -> Result<Json<AuditVerificationBody>, HttpProblem> {
-    Ok(Json(match api.verify_audit().await? {
+    Ok(Json(verification_body(api.verify_audit().await?)))
+}
+
+/// The result of a verification.
+pub fn verification_body(result: Result<AuditProof, VerifyError>) -> AuditVerificationBody {
+    match result {
         Ok(proof) => AuditVerificationBody::whole(proof.first, proof.last, &proof.hash)
             .with_gaps(proof.gaps)
             .with_heads(proof.heads),
         Err(VerifyError::Damaged { file, offset, reason }) => AuditVerificationBody::broken(file, offset, reason),
         Err(VerifyError::Read(error)) => AuditVerificationBody::broken(String::new(), 0, error.to_string()),
-    }))
+    }
 }
 
 /// `GET /v1/audit-heads`: the stored signed heads of the audit log, one per line, oldest first.

@@ -21,6 +21,8 @@ use super::Api;
 use extract::no_body;
 use verbs::{CacheVerb, LeaseVerb, ProposalVerb, QueueVerb, SessionVerb};
 
+pub use audit_and_backup::verification_body;
+pub use extract::{NoQuery, PathName, StrictQuery};
 pub use health::openmetrics;
 
 /// One method at one path.

@@ -1,0 +1,249 @@
+//! Resources with their leases, page by page.
+
+use leasehold_wire::v1;
+use maud::{Markup, html};
+
+use super::chart;
+use super::text::{self, count, duration, name, plural, query_value};
+
+/// Which resources are listed.
+#[derive(Clone, Debug, Default)]
+pub struct LeasesForm {
+    /// Prefix of whole segments.
+    pub prefix: String,
+    /// Name of a holder; its leases are listed instead.
+    pub holder: String,
+    /// Where the page starts.
+    pub cursor: u64,
+}
+
+impl LeasesForm {
+    /// The address of a page with this filter.
+    pub fn path(&self) -> String {
+        format!(
+            "/ui/leases?prefix={}&holder={}&cursor={}",
+            query_value(&self.prefix),
+            query_value(&self.holder),
+            self.cursor
+        )
+    }
+
+    /// The form that sets the filter.
+    pub fn form(&self) -> Markup {
+        html! {
+            form.filter action="/ui/leases" method="get" role="search" {
+                label { "Prefix" input type="search" name="prefix" value=(self.prefix) placeholder="jobs/nightly" autocomplete="off" spellcheck="false"; }
+                label { "Holder" input type="search" name="holder" value=(self.holder) placeholder="worker-7" autocomplete="off" spellcheck="false"; }
+                button { "Show" }
+            }
+        }
+    }
+}
+
+/// One page of resources.
+pub struct LeasesPage<'a> {
+    /// The filter.
+    pub filter: &'a LeasesForm,
+    /// The resources.
+    pub resources: &'a [v1::ResourceView],
+    /// The cursor of the next page.
+    pub next: Option<u64>,
+    /// Grantor time.
+    pub time_ms: u64,
+    /// Number of all held leases.
+    pub held: u64,
+}
+
+/// The content of the page.
+pub fn content(page: &LeasesPage<'_>) -> Markup {
+    html! {
+        section.panel {
+            @if page.resources.is_empty() {
+                (empty(page))
+            } @else {
+                div.scroll { table {
+                    thead { tr {
+                        th { "Resource" } th { "State" } th { "Holder" } th.right { "Token" } th { "Held for" } th { "Ends unless renewed" }
+                        th.right { "Waiters" } th.wide { "Why" }
+                    } }
+                    tbody { @for resource in page.resources { (row(resource, page.time_ms)) } }
+                } }
+            }
+            div.pager {
+                @if page.filter.cursor > 0 { a.button href=(LeasesForm { cursor: 0, ..page.filter.clone() }.path()) { "First page" } }
+                @if let Some(next) = page.next { a.button href=(LeasesForm { cursor: next, ..page.filter.clone() }.path()) { "Next page" } }
+                span.dim { (plural(page.resources.len() as u64, "resource")) " on this page, " (plural(page.held, "lease")) " held in all" }
+            }
+        }
+    }
+}
+
+fn empty(page: &LeasesPage<'_>) -> Markup {
+    html! {
+        p.empty {
+            @if page.next.is_some() {
+                "No resource in this part matches. The next page continues the search."
+            } @else if !page.filter.prefix.is_empty() {
+                "No resource under " (name(&page.filter.prefix)) ". A prefix consists of whole segments: "
+                code { "jobs" } " covers " code { "jobs/a" } ", and not " code { "jobs2" } "."
+            } @else if page.held > 0 {
+                "You may see none of the leases that are held here."
+            } @else {
+                "No lease is held. Acquire one: " code { "leasehold acquire jobs/demo --holder me --ttl 60s" }
+            }
+        }
+    }
+}
+
+fn row(resource: &v1::ResourceView, time_ms: u64) -> Markup {
+    let first = resource.leases.first();
+    html! {
+        tr data-row="" {
+            td { (text::resource_link(&resource.resource)) }
+            td.fit { (state_pill(resource)) }
+            td {
+                @if let Some(lease) = first { (holder_link(&lease.holder)) }
+                @if resource.held > 1 { " " span.dim { "and " (count(resource.held - 1)) " more" } }
+            }
+            td.right.num { @if let Some(lease) = first { (lease.token_number) } }
+            td.fit { @if let Some(lease) = first { (duration(time_ms.saturating_sub(lease.granted_ms))) } }
+            td.fit { @if let Some(lease) = first { (remaining(lease)) } }
+            td.right.num { @if resource.waiters > 0 { (count(resource.waiters)) } }
+            td.wide.dim { (why(resource, time_ms)) }
+        }
+    }
+}
+
+/// A link to the leases of a holder.
+pub fn holder_link(holder: &str) -> Markup {
+    html! { a href=(format!("/ui/leases?holder={}", query_value(holder))) { (name(holder)) } }
+}
+
+/// The remaining time of a lease, which shrinks.
+pub fn remaining(lease: &v1::LeaseView) -> Markup {
+    html! {
+        (duration(lease.remaining_ms))
+        @if let Some(ttl) = lease.ttl_ms { (chart::countdown(lease.remaining_ms, ttl)) }
+        @else { span.dim { " with its session" } }
+    }
+}
+
+/// The state of a resource in one word.
+pub fn state_pill(resource: &v1::ResourceView) -> Markup {
+    let draining = resource.draining || resource.leases.iter().any(|lease| lease.draining != 0);
+    let (class, word) = match () {
+        () if resource.held_for_operator => ("pill bad", "blocked"),
+        () if draining => ("pill warn", "draining"),
+        () if resource.held > 0 => ("pill good", "held"),
+        () => ("pill", "free"),
+    };
+    html! { span class=(class) { (word) } }
+}
+
+/// Why a resource is held or free, in one sentence.
+pub fn why(resource: &v1::ResourceView, time_ms: u64) -> String {
+    let waiting = match resource.waiters {
+        0 => String::new(),
+        waiters => format!("; {} wait{}", count(waiters), if waiters == 1 { "s" } else { "" }),
+    };
+    let Some(lease) = resource.leases.first() else {
+        return match () {
+            () if resource.held_for_operator => {
+                format!("Blocked after a revocation until an operator frees it{waiting}.")
+            }
+            () if resource.confirmed > 0 => {
+                format!("Free; {} of {} units are committed{waiting}.", resource.confirmed, resource.capacity)
+            }
+            () if resource.waiters > 0 => format!("Free, and not granted yet{waiting}."),
+            () => "Free: no one holds it and no one waits.".to_owned(),
+        };
+    };
+    let holder = text::shortened(&lease.holder, 60);
+    let held = duration(time_ms.saturating_sub(lease.granted_ms));
+    let others = if resource.held > 1 { format!(" and {}", plural(resource.held - 1, "other")) } else { String::new() };
+    let end = match v1::EndReason::try_from(lease.draining) {
+        Ok(reason) if reason != v1::EndReason::Unspecified => {
+            let word = Option::from(reason).map_or("", |reason: leasehold_core::lease::EndReason| reason.word());
+            format!("asked to stop ({}), ends in {}", word.replace('_', " "), duration(lease.drain_ms))
+        }
+        _ => match lease.ttl_ms {
+            Some(ttl) => format!("renewed {} ago", duration(ttl.saturating_sub(lease.remaining_ms))),
+            None => "held as long as its session".to_owned(),
+        },
+    };
+    format!("Held by {holder}{others} for {held}, {end}{waiting}.")
+}
+
+/// The leases of a holder.
+pub fn holder_content(filter: &LeasesForm, leases: &[v1::LeaseView], next: Option<u64>, time_ms: u64) -> Markup {
+    html! {
+        section.panel {
+            @if leases.is_empty() {
+                p.empty { (name(&filter.holder)) " holds nothing that you may see." }
+            } @else {
+                div.scroll { table {
+                    thead { tr { th { "Resource" } th.right { "Token" } th { "Held for" } th { "Ends unless renewed" } th.right { "Progress" } th.wide { "Lease" } } }
+                    tbody {
+                        @for lease in leases {
+                            tr data-row="" {
+                                td { (text::resource_link(&lease.resource)) }
+                                td.right.num { (lease.token_number) }
+                                td.fit { (duration(time_ms.saturating_sub(lease.granted_ms))) }
+                                td.fit { (remaining(lease)) }
+                                td.right.num { @if let Some(progress) = lease.progress { (count(progress)) } }
+                                td.wide.num.dim { (lease_id_text(lease.lease)) }
+                            }
+                        }
+                    }
+                } }
+            }
+            div.pager {
+                @if filter.cursor > 0 { a.button href=(LeasesForm { cursor: 0, ..filter.clone() }.path()) { "First page" } }
+                @if let Some(next) = next { a.button href=(LeasesForm { cursor: next, ..filter.clone() }.path()) { "Next page" } }
+                span.dim { (plural(leases.len() as u64, "lease")) " on this page" }
+            }
+        }
+    }
+}
+
+/// A lease id as text.
+pub fn lease_id_text(bits: u64) -> String {
+    leasehold_wire::lease_id(bits).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease() -> v1::LeaseView {
+        v1::LeaseView {
+            holder: "w-7".into(),
+            ttl_ms: Some(10_000),
+            remaining_ms: 8_000,
+            granted_ms: 1_000,
+            ..v1::LeaseView::default()
+        }
+    }
+
+    #[test]
+    fn one_sentence_says_why_a_resource_is_held_or_free() {
+        let held = v1::ResourceView { leases: vec![lease()], held: 1, waiters: 3, ..Default::default() };
+        assert_eq!(why(&held, 541_000), "Held by w-7 for 9 min, renewed 2.0 s ago; 3 wait.");
+        let draining = v1::LeaseView { draining: v1::EndReason::HandedOff.into(), drain_ms: 5_000, ..lease() };
+        let drained = v1::ResourceView { leases: vec![draining], held: 2, ..Default::default() };
+        assert_eq!(
+            why(&drained, 2_000),
+            "Held by w-7 and 1 other for 1.0 s, asked to stop (handed off), ends in 5.0 s."
+        );
+        assert_eq!(why(&v1::ResourceView::default(), 0), "Free: no one holds it and no one waits.");
+        let blocked = v1::ResourceView { held_for_operator: true, waiters: 1, ..Default::default() };
+        assert_eq!(why(&blocked, 0), "Blocked after a revocation until an operator frees it; 1 waits.");
+    }
+
+    #[test]
+    fn the_filter_of_a_page_is_in_its_address() {
+        let filter = LeasesForm { prefix: "a/b&c".into(), holder: "\"x\"".into(), cursor: 7 };
+        assert_eq!(filter.path(), "/ui/leases?prefix=a%2Fb%26c&holder=%22x%22&cursor=7");
+        assert!(!filter.form().into_string().contains("\"\"x\"\""), "values are escaped");
+    }
+}

@@ -1,0 +1,271 @@
+//! Which holders wait for which: a tree of holders and waiters, and past deadlocks as graphs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use leasehold_wire::v1;
+use maud::{Markup, html};
+
+use super::leases::holder_link;
+use super::page;
+use super::resource::Part;
+use super::text::{self, count, duration, plural};
+
+/// A resource with waiters.
+#[derive(Clone, Debug, Default)]
+pub struct ContendedResource {
+    /// The resource with its first leases.
+    pub view: v1::ResourceView,
+    /// Its first waiters, in order.
+    pub waiters: Vec<v1::WaiterView>,
+}
+
+/// What the page shows.
+pub struct WaitOverview {
+    /// Resources with waiters.
+    pub resources: Vec<ContendedResource>,
+    /// Where the search continues; none if all resources were read.
+    pub next: Option<u32>,
+    /// Number of all waiters.
+    pub waiters: u64,
+    /// The last deadlocks, latest last.
+    pub deadlocks: Part<Vec<v1::DeadlockView>>,
+    /// Grantor time.
+    pub time_ms: u64,
+}
+
+/// Levels of the tree; deeper chains are cut with a link.
+const MAX_DEPTH: usize = 12;
+
+/// The content of the page.
+pub fn content(waits: &WaitOverview) -> Markup {
+    html! {
+        section.panel {
+            h2 { "Which holders wait for which" }
+            @if waits.resources.is_empty() {
+                p.empty {
+                    @if waits.next.is_some() { "No one waits in this part of the resources." }
+                    @else if waits.waiters > 0 { "You may see none of the " (plural(waits.waiters, "wait")) "." }
+                    @else { "No one waits." }
+                }
+            } @else { (tree(&waits.resources)) }
+            @if let Some(next) = waits.next {
+                div.pager { a.button href=(format!("/ui/waits?cursor={next}")) { "Search further" } span.dim { (plural(waits.waiters, "wait")) " in all" } }
+            }
+        }
+        section.panel {
+            h2 { "Deadlocks, latest first" }
+            @match &waits.deadlocks {
+                Err(problem) => (page::not_allowed(problem)),
+                Ok(found) if found.is_empty() => p.empty { "No deadlock is in memory." },
+                Ok(found) => div.grid { @for deadlock in found.iter().rev().take(12) { (deadlock_figure(deadlock, waits.time_ms)) } },
+            }
+        }
+    }
+}
+
+/// Resources by the names of their holders.
+fn by_holder(resources: &[ContendedResource]) -> BTreeMap<&str, Vec<&ContendedResource>> {
+    let mut held: BTreeMap<&str, Vec<&ContendedResource>> = BTreeMap::new();
+    for resource in resources {
+        let names: BTreeSet<&str> = resource.view.leases.iter().map(|lease| lease.holder.as_str()).collect();
+        for name in names {
+            held.entry(name).or_default().push(resource);
+        }
+        if resource.view.leases.is_empty() {
+            held.entry("").or_default().push(resource);
+        }
+    }
+    held
+}
+
+fn tree(resources: &[ContendedResource]) -> Markup {
+    let held = by_holder(resources);
+    let waiting: BTreeSet<&str> =
+        resources.iter().flat_map(|resource| &resource.waiters).map(|waiter| waiter.holder.as_str()).collect();
+    let mut shown = BTreeSet::new();
+    let mut roots: Vec<&str> = held.keys().filter(|holder| !waiting.contains(**holder)).copied().collect();
+    // Holders that wait for each other have no root.
+    roots.extend(held.keys().filter(|holder| waiting.contains(**holder)).copied());
+    html! {
+        ul.tree {
+            @for root in roots {
+                @if !shown.contains(root) { (holder_node(root, &held, &mut shown, 0)) }
+            }
+        }
+    }
+}
+
+fn holder_node<'a>(
+    holder: &'a str,
+    held: &BTreeMap<&'a str, Vec<&'a ContendedResource>>,
+    shown: &mut BTreeSet<&'a str>,
+    depth: usize,
+) -> Markup {
+    let is_first = shown.insert(holder);
+    let resources = held.get(holder).filter(|_| is_first && depth < MAX_DEPTH);
+    html! {
+        li {
+            @if holder.is_empty() { span.pill.warn { "no holder" } } @else { (holder_link(holder)) }
+            @if !is_first && held.contains_key(holder) { span.dim { " (shown above)" } }
+            @if let Some(resources) = resources {
+                ul { @for resource in resources { (resource_node(resource, held, shown, depth)) } }
+            }
+        }
+    }
+}
+
+fn resource_node<'a>(
+    resource: &'a ContendedResource,
+    held: &BTreeMap<&'a str, Vec<&'a ContendedResource>>,
+    shown: &mut BTreeSet<&'a str>,
+    depth: usize,
+) -> Markup {
+    let more = resource.view.waiters.saturating_sub(resource.waiters.len() as u64);
+    html! {
+        li {
+            span.dim { "holds " } (text::resource_link(&resource.view.resource))
+            span.dim { ", for which " (plural(resource.view.waiters, "waiter")) (if resource.view.waiters == 1 { " waits" } else { " wait" }) }
+            ul {
+                @for waiter in &resource.waiters {
+                    @if held.contains_key(waiter.holder.as_str()) {
+                        (holder_node(&waiter.holder, held, shown, depth + 1))
+                    } @else {
+                        li { (holder_link(&waiter.holder)) span.dim { " gives up in " (duration(waiter.remaining_ms)) } }
+                    }
+                }
+                @if more > 0 { li.dim { "and " (count(more)) " more" } }
+            }
+        }
+    }
+}
+
+/// Members of a cycle that are drawn.
+const MAX_MEMBERS: usize = 24;
+
+fn deadlock_figure(deadlock: &v1::DeadlockView, time_ms: u64) -> Markup {
+    let cycle = deadlock.cycle.clone().unwrap_or_default();
+    html! {
+        figure.panel {
+            figcaption {
+                b { (duration(time_ms.saturating_sub(deadlock.at_ms))) " ago" } ": " (plural(cycle.length, "member"))
+                @if deadlock.victim.is_empty() { ", only reported: the charter chooses no victim." }
+                @else { ", resolved: the wait or lease of " (text::name(&deadlock.victim)) " ended." }
+            }
+            (cycle_svg(&cycle.members, &deadlock.victim))
+        }
+    }
+}
+
+/// The members on a circle. Each arrow leads to the member that holds what it waits for.
+fn cycle_svg(members: &[v1::CycleMember], victim: &str) -> Markup {
+    let shown = &members[..members.len().min(MAX_MEMBERS)];
+    let (center_x, center_y) = (210.0, 150.0);
+    let radius = if shown.len() > 8 { 120.0 } else { 95.0 };
+    let place = |at: usize| {
+        let angle = at as f64 / shown.len().max(1) as f64 * std::f64::consts::TAU - std::f64::consts::FRAC_PI_2;
+        (center_x + radius * angle.cos() * 1.25, center_y + radius * angle.sin())
+    };
+    html! {
+        svg.cycle viewBox="0 0 420 300" role="img" aria-label=(format!("Deadlock of {}", plural(members.len() as u64, "member"))) {
+            @for (at, member) in shown.iter().enumerate() {
+                @let (from, to) = (place(at), place((at + 1) % shown.len()));
+                @let edge = CycleArrow::between(from, to);
+                path d=(edge.line) {}
+                polygon.arrow points=(edge.arrow) {}
+                text.edge x=(edge.label.0) y=(edge.label.1) text-anchor="middle" { (text::shortened(&member.waits_for, 22)) }
+            }
+            @for (at, member) in shown.iter().enumerate() {
+                @let (x, y) = place(at);
+                @let is_victim = !victim.is_empty() && member.holder == victim;
+                g.victim[is_victim] {
+                    title { (text::visible(&member.holder)) " waits for " (text::visible(&member.waits_for)) @if is_victim { " (victim)" } }
+                    circle cx=(px(x)) cy=(px(y)) r="9" {}
+                    text x=(px(x)) y=(px(if y < center_y { y - 14.0 } else { y + 24.0 })) text-anchor="middle" { (text::shortened(&member.holder, 18)) }
+                }
+            }
+        }
+        @if members.len() > shown.len() { p.empty { (count((members.len() - shown.len()) as u64)) " more members" } }
+    }
+}
+
+/// An arrow between two members.
+struct CycleArrow {
+    line: String,
+    arrow: String,
+    label: (f64, f64),
+}
+
+impl CycleArrow {
+    fn between(from: (f64, f64), to: (f64, f64)) -> Self {
+        let (dx, dy) = (to.0 - from.0, to.1 - from.1);
+        let length = (dx * dx + dy * dy).sqrt().max(1.0);
+        let (ux, uy) = (dx / length, dy / length);
+        // A bend to the side keeps the two arrows of a pair apart.
+        let (middle_x, middle_y) = (f64::midpoint(from.0, to.0) - uy * 22.0, f64::midpoint(from.1, to.1) + ux * 22.0);
+        let (start_x, start_y) = (from.0 + ux * 10.0, from.1 + uy * 10.0);
+        let (back_x, back_y) = (to.0 - middle_x, to.1 - middle_y);
+        let back = (back_x * back_x + back_y * back_y).sqrt().max(1.0);
+        let (vx, vy) = (back_x / back, back_y / back);
+        let (tip_x, tip_y) = (to.0 - vx * 10.0, to.1 - vy * 10.0);
+        let (left_x, left_y) = (tip_x - vx * 8.0 - vy * 4.0, tip_y - vy * 8.0 + vx * 4.0);
+        let (right_x, right_y) = (tip_x - vx * 8.0 + vy * 4.0, tip_y - vy * 8.0 - vx * 4.0);
+        let line =
+            format!("M{} {} Q{} {} {} {}", px(start_x), px(start_y), px(middle_x), px(middle_y), px(tip_x), px(tip_y));
+        let arrow =
+            format!("{},{} {},{} {},{}", px(tip_x), px(tip_y), px(left_x), px(left_y), px(right_x), px(right_y));
+        Self { line, arrow, label: (px(middle_x), px(middle_y + 4.0)) }
+    }
+}
+
+fn px(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contended(resource: &str, holder: &str, waiters: &[&str]) -> ContendedResource {
+        let lease = v1::LeaseView { holder: holder.into(), ..Default::default() };
+        let waiting = waiters.iter().map(|name| v1::WaiterView { holder: (*name).into(), ..Default::default() });
+        let view = v1::ResourceView {
+            resource: resource.into(),
+            leases: vec![lease],
+            waiters: waiters.len() as u64,
+            ..Default::default()
+        };
+        ContendedResource { view, waiters: waiting.collect() }
+    }
+
+    #[test]
+    fn a_chain_is_one_tree_and_each_holder_is_expanded_once() {
+        let resources = [contended("r1", "a", &["b"]), contended("r2", "b", &["c", "<d>"])];
+        let page = tree(&resources).into_string();
+        let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text} in {page}"));
+        assert!(place("holder=a") < place("/resource/r1") && place("/resource/r1") < place("holder=b"), "{page}");
+        assert!(place("holder=b") < place("/resource/r2") && place("/resource/r2") < place("holder=c"), "{page}");
+        assert!(page.contains("&lt;d&gt;") && !page.contains("<d>"), "{page}");
+        assert_eq!(page.matches("/resource/r2").count(), 1, "{page}");
+    }
+
+    #[test]
+    fn holders_that_wait_for_each_other_are_shown_once() {
+        let resources = [contended("r1", "a", &["b"]), contended("r2", "b", &["a"])];
+        let page = tree(&resources).into_string();
+        assert!(page.contains("(shown above)"), "{page}");
+        assert_eq!(page.matches("/resource/r1").count(), 1, "{page}");
+    }
+
+    #[test]
+    fn a_cycle_names_its_members_and_marks_the_victim() {
+        let member =
+            |holder: &str, waits_for: &str| v1::CycleMember { holder: holder.into(), waits_for: waits_for.into() };
+        for length in [1, 2, 5, 40] {
+            let members: Vec<_> = (0..length).map(|at| member(&format!("w{at}<"), &format!("r{at}"))).collect();
+            let svg = cycle_svg(&members, "w0<").into_string();
+            assert!(!svg.contains("NaN") && !svg.contains("w0<<"), "{svg}");
+            assert_eq!(svg.matches("class=\"victim\"").count(), 1, "{svg}");
+            assert_eq!(svg.contains("more members"), length > MAX_MEMBERS);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What each view shows.
+
+use serde_json::{Value, json};
+
+use crate::access_server::{ADMIN, AccessServer};
+use crate::http_client::raw;
+use crate::scene::{Scene, VIEWS, ok, page};
+
+/// Asserts that a page has each part, in any order.
+#[track_caller]
+fn assert_has(page: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(page.contains(part), "no {part:?} in {page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_overview_counts_and_names_what_needs_attention() {
+    let mut scene = Scene::start(&[]).await;
+    let overview = page(&mut scene.admin, "/").await;
+    assert_has(&overview, &["leases held</div><div class=\"value\">2<", "waiters</div><div class=\"value\">1<"]);
+    assert_has(&overview, &["zombie", "refused 3 writes", "/ui/resource/jobs/report", "monthly close"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lease_view_says_why_each_resource_is_held() {
+    let mut scene = Scene::start(&[]).await;
+    let leases = page(&mut scene.admin, "/ui/leases").await;
+    assert_has(&leases, &["/ui/resource/jobs/report", "/ui/resource/disks/d1", "Held by worker-2 for", "; 1 waits."]);
+    assert_has(&leases, &["<animate attributeName=\"width\"", "2 resources on this page, 2 leases held in all"]);
+    let jobs = page(&mut scene.admin, "/ui/leases?prefix=jobs").await;
+    assert!(jobs.contains("/ui/resource/jobs/report") && !jobs.contains("/ui/resource/disks/d1"), "{jobs}");
+    let nothing = page(&mut scene.admin, "/ui/leases?prefix=job").await;
+    assert_has(&nothing, &["A prefix consists of whole segments"]);
+    let held = page(&mut scene.admin, "/ui/leases?holder=worker-1").await;
+    assert!(held.contains("/ui/resource/disks/d1") && !held.contains("/ui/resource/jobs/report"), "{held}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_resource_view_draws_holders_refused_writes_and_waiters() {
+    let mut scene = Scene::start(&[]).await;
+    let resource = page(&mut scene.admin, "/ui/resource/jobs/report").await;
+    let shown = ok(&mut scene.admin, "GET /v1/leases/jobs/report", Value::Null).await;
+    let token = shown["leases"][0]["token_number"].as_str().expect("a text").to_owned();
+    assert_has(
+        &resource,
+        &["<svg class=\"timeline\"", "worker-1, token", "worker-2, token", "class=\"tl-refused\"", " gap<"],
+    );
+    assert_has(&resource, &["ledger refused 3 writes of worker-1", "\u{d7}3", &token, "worker-3"]);
+    assert_has(
+        &resource,
+        &["revoked operator", "monthly close", "<span class=\"pill good\">forced</span>", "audit entry"],
+    );
+    // A moment is marked and its row is highlighted; a range leaves the rest out.
+    let history = ok(&mut scene.admin, "GET /v1/history/jobs/report?oldest_first=true", Value::Null).await;
+    let first = history["entries"][0]["wall_ms"].as_u64().expect("a time");
+    let moment = page(&mut scene.admin, &format!("/ui/resource/jobs/report?at={first}")).await;
+    assert_has(&moment, &["class=\"tl-moment\"", "class=\"moment\""]);
+    let before =
+        page(&mut scene.admin, &format!("/ui/resource/jobs/report?from={}&until={}", first - 2_000, first - 1_000))
+            .await;
+    assert!(!before.contains("class=\"tl-refused\"") && before.contains("Zoom out"), "{before}");
+    for range in [
+        "from=18446744073709551615",
+        "until=18446744073709551615",
+        "from=5&until=2",
+        "from=0&until=0&at=18446744073709551615",
+    ] {
+        page(&mut scene.admin, &format!("/ui/resource/jobs/report?{range}")).await;
+    }
+    let unknown = page(&mut scene.admin, "/ui/resource/never/used").await;
+    assert_has(&unknown, &["No one holds it and no one waits", "Nothing has happened to this resource"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waits_coverage_handovers_cluster_and_audit_show_the_scene() {
+    let mut scene = Scene::start(&[]).await;
+    let waits = page(&mut scene.admin, "/ui/waits").await;
+    assert_has(
+        &waits,
+        &["worker-2", "for which 1 waiter waits", "worker-3", "gives up in", "No deadlock is in memory"],
+    );
+    assert!(!waits.contains("disks/d1"), "no one waits for it: {waits}");
+    let coverage = page(&mut scene.admin, "/ui/coverage").await;
+    assert_has(&coverage, &["forced", "5 checks", "3 zombie writes", "no target", "leasehold charter apply", "1 hole"]);
+    let handovers = page(&mut scene.admin, "/ui/handovers").await;
+    assert_has(&handovers, &["worker-1", "worker-2", " gap", "operator", "1 change of holder"]);
+    let cluster = page(&mut scene.admin, "/ui/cluster").await;
+    assert_has(&cluster, &["standalone", &scene.server.handle.address.to_string(), "Stored by this server"]);
+    let audit = page(&mut scene.admin, "/ui/audit").await;
+    assert_has(&audit, &["charter set", "granted", "zombie", "/ui/audit/verify"]);
+    let filtered = page(&mut scene.admin, "/ui/audit?resource=disks/d1").await;
+    assert!(filtered.contains("/ui/resource/disks/d1") && !filtered.contains("/ui/resource/jobs/report"), "{filtered}");
+    let verified = page(&mut scene.admin, "/ui/audit/verify").await;
+    assert_has(&verified, &["<span class=\"pill good\">intact</span>"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_are_small_whatever_is_held() {
+    let mut server = AccessServer::start(&[]).await;
+    let mut admin = server.http_as(ADMIN).await;
+    let name = "n".repeat(100);
+    for batch in 0..40 {
+        let resources: Vec<_> = (0..50).map(|at| json!({ "resource": format!("{name}/{batch}/{at}") })).collect();
+        let body = json!({ "resources": resources, "holder": format!("holder-{name}"), "ttl": "600s" });
+        ok(&mut admin, "POST /v1/leases:acquire_all", body).await;
+    }
+    let mut next = Some("/ui/leases".to_owned());
+    let (mut pages, mut found) = (0, 0);
+    while let Some(path) = next {
+        let text = page(&mut admin, &path).await;
+        assert!(text.len() < 150_000, "{} bytes at {path}", text.len());
+        pages += 1;
+        found += text.matches("data-row").count();
+        let link = text.split("href=\"").find(|part| part.contains("Next page"));
+        next = link.map(|part| part.split('"').next().unwrap_or_default().replace("&amp;", "&"));
+    }
+    assert_eq!((pages, found), (40, 2_000), "every resource is on one page");
+    for path in VIEWS {
+        let text = page(&mut admin, path).await;
+        assert!(text.len() < 300_000, "{} bytes at {path}", text.len());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_and_files_have_the_headers_that_keep_them_to_their_origin() {
+    let mut server = AccessServer::start(&[]).await;
+    let address = server.listen_as(ADMIN).await;
+    let problems = ["/ui/resource/%00", "/ui/leases?unknown=1", "/ui/actions/explode"];
+    for path in VIEWS.iter().chain(&problems) {
+        let (status, head, body) = raw(address, "GET", path, "").await;
+        let body = String::from_utf8(body).expect("pages are UTF-8");
+        for header in [
+            "content-type: text/html; charset=utf-8",
+            "content-security-policy: default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'",
+            "cache-control: no-store",
+            "x-content-type-options: nosniff",
+            "x-frame-options: deny",
+            "referrer-policy: no-referrer",
+            "cross-origin-opener-policy: same-origin",
+        ] {
+            let is_expected = header != "content-type: text/html; charset=utf-8" || !body.starts_with('{');
+            assert!(head.contains(header) || !is_expected, "no {header:?} in {head} of {path}");
+        }
+        assert_eq!(status == 200, VIEWS.contains(path), "{path}: {head}");
+        // What the policy would refuse, or what would leave the server.
+        for part in [" style=", " onclick", " onload", "javascript:", "http://", "https://", "<script>", "<style"] {
+            assert!(!body.replace("http://www.w3.org/2000/svg", "").contains(part), "{part:?} in {path}: {body}");
+        }
+        for file in body.split(['"', '\'']).filter(|part| part.starts_with("/ui/assets/")) {
+            let (status, head, content) = raw(address, "GET", file, "").await;
+            assert_eq!(status, 200, "{file}");
+            assert!(head.contains("x-content-type-options: nosniff") && head.contains("immutable"), "{head}");
+            assert!(!content.is_empty());
+        }
+    }
+    let (status, head, _) = raw(address, "GET", "/ui/assets/../../../etc/passwd", "").await;
+    assert_eq!(status, 404, "{head}");
+}
