@@ -83,7 +83,8 @@ async fn exported_and_documented_metrics_are_equal() {
     assert!(expected.remove("leasehold_certificate_expiry_seconds").is_some());
     assert_eq!(exported(&text), expected);
     let documents = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    for page in ["how-to/monitor-and-alert.md", "how-to/debug-a-lost-lease.md", "explanation/failure-modes.md"] {
+    for page in
+        ["how-to/monitor-and-alert.md", "how-to/runbook.md", "how-to/debug-a-lost-lease.md", "explanation/failure-modes.md"] {
         let page = std::fs::read_to_string(documents.join(page)).expect("the page exists");
         for name in page.split('`').filter(|word| word.starts_with("leasehold_")) {
             assert!(
