@@ -29,8 +29,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use commands::{
     acquire, approve, audit, backup, bearer, ca, charter, check, cluster, completions, config, deadlocks, free,
-    handoff, health, held_by, history, init, keys, ls, man_pages, proposals, quarantine, release, renew, restore, revoke,
-    show, status, step_down, token, usage, waiters, watch,
+    handoff, health, held_by, history, init, keys, ls, man_pages, proposals, quarantine, release, renew, restore,
+    revoke, show, status, step_down, token, usage, waiters, watch,
 };
 
 /// Lease server with fencing tokens

@@ -449,13 +449,15 @@ fn a_server_notifies_the_watchdog_until_it_is_paused() {
     manager.set_read_timeout(Some(TEST_TIMEOUT)).expect("a timeout");
     let mut command = leasehold(&["serve", "--ephemeral", "--listen", "127.0.0.1:0"]);
     command.env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "20000");
-    let server = TestProcess::spawn(command.stdout(Stdio::null()).stderr(Stdio::piped())).expect("the binary was built");
+    let server =
+        TestProcess::spawn(command.stdout(Stdio::null()).stderr(Stdio::piped())).expect("the binary was built");
     let receive = || {
         let mut bytes = [0; 1_024];
         manager.recv(&mut bytes).map(|length| String::from_utf8_lossy(&bytes[..length]).into_owned())
     };
     let mut seen = Vec::new();
-    while !seen.iter().any(|state: &String| state.starts_with("READY=1")) || !seen.ends_with(&["WATCHDOG=1".into()]) {
+    while !seen.iter().any(|state: &String| state.starts_with("READY=1")) || !seen.ends_with(&["WATCHDOG=1".to_owned()])
+    {
         seen.push(receive().expect("a notification"));
     }
     for _ in 0..5 {
@@ -477,7 +479,8 @@ fn health_of_one_server_is_known_without_rights_and_certificates() {
     let dir = ConfigDir::new();
     let socket = dir.path("socket");
     let access = dir.path("access.toml");
-    std::fs::write(&access, "[[grant]]\nprincipal = \"dns:nobody.example\"\nrole = \"admin\"\nprefix = \"\"\n").expect("writable");
+    std::fs::write(&access, "[[grant]]\nprincipal = \"dns:nobody.example\"\nrole = \"admin\"\nprefix = \"\"\n")
+        .expect("writable");
     let socket = socket.to_str().expect("a UTF-8 path");
     let access = access.to_str().expect("a UTF-8 path");
     let args = ["--ephemeral", "--listen", "127.0.0.1:0", "--socket", socket, "--access", access];

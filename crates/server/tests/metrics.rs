@@ -83,8 +83,12 @@ async fn exported_and_documented_metrics_are_equal() {
     assert!(expected.remove("leasehold_certificate_expiry_seconds").is_some());
     assert_eq!(exported(&text), expected);
     let documents = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    for page in
-        ["how-to/monitor-and-alert.md", "how-to/runbook.md", "how-to/debug-a-lost-lease.md", "explanation/failure-modes.md"] {
+    for page in [
+        "how-to/monitor-and-alert.md",
+        "how-to/runbook.md",
+        "how-to/debug-a-lost-lease.md",
+        "explanation/failure-modes.md",
+    ] {
         let page = std::fs::read_to_string(documents.join(page)).expect("the page exists");
         for name in page.split('`').filter(|word| word.starts_with("leasehold_")) {
             assert!(
@@ -241,7 +245,10 @@ async fn holes_in_coverage_are_counted_by_kind() {
         {"name":"printer","at":"the printer","mode":"none"}]},"comment":"a test"}"#;
     assert_eq!(http(address, "PUT", "/v1/charters/jobs", charter).await.0, 200);
     let before = scrape(address).await;
-    assert_eq!((hole(&before, "never_reported"), hole(&before, "unfenced"), hole(&before, "undeclared")), (1.0, 1.0, 0.0));
+    assert_eq!(
+        (hole(&before, "never_reported"), hole(&before, "unfenced"), hole(&before, "undeclared")),
+        (1.0, 1.0, 0.0)
+    );
     assert!(!before.contains("no_target"), "a lease without declared targets is not counted");
     let (_, cluster) = http(address, "GET", "/v1/status", "").await;
     let cluster = field(&cluster, "cluster");

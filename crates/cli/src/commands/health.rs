@@ -42,7 +42,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let timeout = Duration::from_millis(args.timeout.millis());
     let unavailable = |what: String| Error::new(Code::Unavailable, format!("{address}: {what}; retry"));
     let response = get(address, path, timeout).map_err(|error| unavailable(error.to_string()))?;
-    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
+    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((response.as_str(), ""));
     let status = head.split_whitespace().nth(1).unwrap_or_default();
     let state = body.trim();
     if status != "200" {

@@ -74,7 +74,8 @@ mod tests {
 
     #[test]
     fn the_watchdog_is_notified_twice_per_limit_and_only_for_the_own_process() {
-        let interval = |usec: &str, pid: Option<u32>| watchdog_interval(Some(usec.to_owned()), pid.map(|pid| pid.to_string()));
+        let interval =
+            |usec: &str, pid: Option<u32>| watchdog_interval(Some(usec.to_owned()), pid.map(|pid| pid.to_string()));
         let own = std::process::id();
         assert_eq!(interval("30000000", None), Some(Duration::from_secs(15)));
         assert_eq!(interval("30000000", Some(own)), Some(Duration::from_secs(15)));

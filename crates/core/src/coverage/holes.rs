@@ -238,7 +238,11 @@ mod tests {
         charters.set("jobs/other", charter(&[("ledger", Some(Declared::Cooperative))]), 0).expect("there is room");
         let count = |coverage: &CoverageTable| {
             let holes = count_holes(&charters, coverage);
-            Hole::ALL.into_iter().filter(|hole| holes[*hole as usize] > 0).map(|hole| (hole, holes[hole as usize])).collect::<Vec<_>>()
+            Hole::ALL
+                .into_iter()
+                .filter(|hole| holes[*hole as usize] > 0)
+                .map(|hole| (hole, holes[hole as usize]))
+                .collect::<Vec<_>>()
         };
         let none = CoverageTable::default();
         assert_eq!(count(&none), [(Hole::NeverReported, 3), (Hole::NoMode, 1), (Hole::Unfenced, 1)]);

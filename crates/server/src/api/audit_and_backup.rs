@@ -259,14 +259,18 @@ mod tests {
     async fn a_backup_counts_only_when_all_of_it_was_read() {
         let done = AtomicU32::new(0);
         let chunks = futures::stream::iter([Ok(vec![1; 100]), Ok(vec![2; 20]), Ok(vec![3; 32])]);
-        let mut sent = std::pin::pin!(when_complete(chunks, 152, || _ = done.fetch_add(1, Ordering::Relaxed)));
+        let mut sent = std::pin::pin!(when_complete(chunks, 152, || {
+            done.fetch_add(1, Ordering::Relaxed);
+        }));
         for (length, completed) in [(100, 0), (20, 0), (32, 1)] {
             let chunk = sent.next().await.expect("a chunk").expect("no problem");
             assert_eq!((chunk.len(), done.load(Ordering::Relaxed)), (length, completed));
         }
         assert!(sent.next().await.is_none());
         let aborted = futures::stream::iter([Ok(vec![1; 100]), Err(Box::new(read_timed_out()))]);
-        let sent = when_complete(aborted, 152, || _ = done.fetch_add(1, Ordering::Relaxed));
+        let sent = when_complete(aborted, 152, || {
+            done.fetch_add(1, Ordering::Relaxed);
+        });
         assert_eq!(sent.count().await, 2);
         assert_eq!(done.load(Ordering::Relaxed), 1, "an aborted backup does not count");
     }
