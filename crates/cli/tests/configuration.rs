@@ -479,7 +479,7 @@ fn health_of_one_server_is_known_without_rights_and_certificates() {
     let dir = ConfigDir::new();
     let socket = dir.path("socket");
     let access = dir.path("access.toml");
-    std::fs::write(&access, "[[grant]]\nprincipal = \"dns:nobody.example\"\nrole = \"admin\"\nprefix = \"\"\n")
+    std::fs::write(&access, "[[grant]]\nprincipal = \"dns:other.example\"\nrole = \"admin\"\nprefix = \"\"\n")
         .expect("writable");
     let socket = socket.to_str().expect("a UTF-8 path");
     let access = access.to_str().expect("a UTF-8 path");

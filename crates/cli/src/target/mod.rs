@@ -116,7 +116,9 @@ impl TargetAddress {
             Location::Etcd(_) => true,
             #[cfg(feature = "nats")]
             Location::Nats(_) => true,
-            _ => false,
+            #[cfg(feature = "redis")]
+            Location::Redis(_) => false,
+            Location::File(_) | Location::Http(_) | Location::Postgres(_) | Location::Sqlite(_) => false,
         }
     }
 
