@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use leasehold_testkit::process::TestProcess;
 use serde_json::Value;
