@@ -32,7 +32,7 @@ fn page() -> String {
     }
     let mut root = crate::Args::command().term_width(100);
     root.build();
-    for command in root.get_subcommands_mut().filter(|command| command.get_name() != "help") {
+    for command in root.get_subcommands_mut().filter(|command| is_listed(command)) {
         write_command(command, &mut page);
     }
     page
@@ -61,9 +61,13 @@ fn write_command(command: &mut Command, page: &mut String) {
     let help: Vec<_> = help.lines().map(str::trim_end).collect();
     write!(page, "\n## {name}\n\n```text\n{}\n```\n", help.join("\n").trim_end())
         .expect("writing to a string cannot fail");
-    for subcommand in command.get_subcommands_mut().filter(|command| command.get_name() != "help") {
+    for subcommand in command.get_subcommands_mut().filter(|command| is_listed(command)) {
         write_command(subcommand, page);
     }
+}
+
+fn is_listed(command: &Command) -> bool {
+    command.get_name() != "help" && !command.is_hide_set()
 }
 
 #[test]

@@ -157,6 +157,11 @@ impl GlobalArgs {
         tls_options(self.tls_files(), self.bearer().is_some())
     }
 
+    /// Whether connections to servers on the network use TLS.
+    pub fn uses_tls(&self) -> Result<bool, Error> {
+        Ok(self.addr_or_default().contains("https://") || self.tls()?.is_some())
+    }
+
     /// File of the bearer token from the flag or the environment.
     fn bearer(&self) -> Option<PathBuf> {
         self.bearer_file.clone().or_else(|| path_from_env(BEARER_VARIABLE))

@@ -29,8 +29,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use commands::{
     acquire, approve, audit, backup, bearer, ca, charter, check, cluster, completions, config, deadlocks, free,
-    handoff, held_by, history, init, keys, ls, proposals, quarantine, release, renew, restore, revoke, show, status,
-    step_down, token, usage, waiters, watch,
+    handoff, health, held_by, history, init, keys, ls, man_pages, proposals, quarantine, release, renew, restore,
+    revoke, show, status, step_down, token, usage, waiters, watch,
 };
 
 /// Lease server with fencing tokens
@@ -82,6 +82,7 @@ enum CliCommand {
     History(history::Args),
     Usage(usage::Args),
     Status(status::Args),
+    Health(health::Args),
     Cluster(cluster::Args),
     StepDown(step_down::Args),
     Charter(charter::Args),
@@ -96,6 +97,7 @@ enum CliCommand {
     Token(token::Args),
     Audit(audit::Args),
     Completions(completions::Args),
+    ManPages(man_pages::Args),
 }
 
 impl CliCommand {
@@ -110,6 +112,7 @@ impl CliCommand {
                 | Self::Config(_)
                 | Self::Token(_)
                 | Self::Completions(_)
+                | Self::ManPages(_)
         )
     }
 }
@@ -159,6 +162,7 @@ fn main() -> ExitCode {
         CliCommand::History(args) => history::run(args, global),
         CliCommand::Usage(args) => usage::run(args, global),
         CliCommand::Status(args) => status::run(args, global),
+        CliCommand::Health(args) => health::run(args, global),
         CliCommand::Cluster(args) => cluster::run(args, global),
         CliCommand::StepDown(args) => step_down::run(args, global),
         CliCommand::Charter(args) => charter::run(args, global),
@@ -173,6 +177,7 @@ fn main() -> ExitCode {
         CliCommand::Token(args) => token::run(args, global.json),
         CliCommand::Audit(args) => audit::run(args, global),
         CliCommand::Completions(args) => completions::run(args),
+        CliCommand::ManPages(args) => man_pages::run(args),
     };
     output::finish(result, global.json)
 }

@@ -87,6 +87,7 @@ pub fn run(args: &Args) -> CommandResult {
     let runtime = tokio::runtime::Runtime::new();
     let runtime = runtime.map_err(|error| CommandError::Other(format!("cannot start the runtime: {error}")))?;
     runtime.block_on(async {
+        notify::start_watchdog();
         match &settings.journal {
             JournalUrl::File => {
                 let segment_bytes = args.segment_bytes.map_or(SEGMENT_BYTES, |size| size.0);

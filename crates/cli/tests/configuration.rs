@@ -2,13 +2,16 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
 
+use leasehold_testkit::process::TestProcess;
 use serde_json::Value;
-use support::{Server, TEST_TIMEOUT, leasehold, run, text};
+use support::{Server, TEST_TIMEOUT, UNUSED_ADDRESS, leasehold, run, text};
 use tempfile::TempDir;
 
 /// A directory for a configuration file and data.
@@ -437,4 +440,59 @@ fn a_closed_standard_error_does_not_stop_the_server() {
     let pid = server.id().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().expect("kill is installed").success());
     assert_eq!(server.wait().expect("the process ends").code(), Some(0));
+}
+
+#[test]
+fn a_server_notifies_the_watchdog_until_it_is_paused() {
+    let dir = ConfigDir::new();
+    let socket = dir.path("notify");
+    let manager = UnixDatagram::bind(&socket).expect("a socket");
+    manager.set_read_timeout(Some(TEST_TIMEOUT)).expect("a timeout");
+    let mut command = leasehold(&["serve", "--ephemeral", "--listen", "127.0.0.1:0"]);
+    command.env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "20000");
+    let server =
+        TestProcess::spawn(command.stdout(Stdio::null()).stderr(Stdio::piped())).expect("the binary was built");
+    let receive = || {
+        let mut bytes = [0; 1_024];
+        manager.recv(&mut bytes).map(|length| String::from_utf8_lossy(&bytes[..length]).into_owned())
+    };
+    let mut seen = Vec::new();
+    while !seen.iter().any(|state: &String| state.starts_with("READY=1")) || !seen.ends_with(&["WATCHDOG=1".to_owned()])
+    {
+        seen.push(receive().expect("a notification"));
+    }
+    for _ in 0..5 {
+        assert_eq!(receive().expect("a notification"), "WATCHDOG=1");
+    }
+    server.stop();
+    manager.set_nonblocking(true).expect("a socket can be non-blocking");
+    while receive().is_ok() {}
+    // Far beyond the limit: the service manager would have ended the process.
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(receive().expect_err("a paused process sends nothing").kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn health_of_one_server_is_known_without_rights_and_certificates() {
+    let server = Server::with_flags(&["--ephemeral", "--listen", "127.0.0.1:0"]);
+    assert_eq!(server.run(&["health"]).ok().out, "ready\n");
+    assert_eq!(server.run(&["health", "--alive"]).ok().out, "alive\n");
+    let dir = ConfigDir::new();
+    let socket = dir.path("socket");
+    let access = dir.path("access.toml");
+    std::fs::write(&access, "[[grant]]\nprincipal = \"dns:other.example\"\nrole = \"admin\"\nprefix = \"\"\n")
+        .expect("writable");
+    let socket = socket.to_str().expect("a UTF-8 path");
+    let access = access.to_str().expect("a UTF-8 path");
+    let args = ["--ephemeral", "--listen", "127.0.0.1:0", "--socket", socket, "--access", access];
+    let restricted = Server::with_flags(&args);
+    let by_socket = |args: &[&str]| run(leasehold(args).env("LEASEHOLD_ADDR", format!("unix:{socket}")));
+    by_socket(&["status"]).fails(6, "leasehold: PERMISSION_DENIED");
+    assert_eq!(by_socket(&["health"]).ok().out, "ready\n");
+    restricted.signal("STOP");
+    by_socket(&["health", "--timeout", "100ms"]).fails(5, "leasehold: UNAVAILABLE");
+    restricted.signal("CONT");
+    let https = run(leasehold(&["health"]).env("LEASEHOLD_ADDR", "https://127.0.0.1:1"));
+    https.fails(2, "leasehold: INVALID_ARGUMENT");
+    run(leasehold(&["health"]).env("LEASEHOLD_ADDR", UNUSED_ADDRESS)).fails(5, "leasehold: UNAVAILABLE");
 }

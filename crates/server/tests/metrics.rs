@@ -83,7 +83,12 @@ async fn exported_and_documented_metrics_are_equal() {
     assert!(expected.remove("leasehold_certificate_expiry_seconds").is_some());
     assert_eq!(exported(&text), expected);
     let documents = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    for page in ["how-to/monitor-and-alert.md", "how-to/debug-a-lost-lease.md", "explanation/failure-modes.md"] {
+    for page in [
+        "how-to/monitor-and-alert.md",
+        "how-to/runbook.md",
+        "how-to/debug-a-lost-lease.md",
+        "explanation/failure-modes.md",
+    ] {
         let page = std::fs::read_to_string(documents.join(page)).expect("the page exists");
         for name in page.split('`').filter(|word| word.starts_with("leasehold_")) {
             assert!(
@@ -228,5 +233,50 @@ async fn a_start_with_a_clock_behind_the_journal_is_counted_and_serves() {
         field(&granted, "token_number").parse::<u64>().expect("the token number is a number") > counter,
         "token numbers keep increasing"
     );
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holes_in_coverage_are_counted_by_kind() {
+    let server = start(Memory::default(), free_port_config()).await.expect("a server starts on a free port");
+    let address = server.address;
+    let hole = |text: &str, kind: &str| value(text, &format!(r#"leasehold_coverage_holes{{hole="{kind}"}}"#));
+    let charter = r#"{"charter":{"targets":[{"name":"ledger","at":"the ledger","mode":"forced"},
+        {"name":"printer","at":"the printer","mode":"none"}]},"comment":"a test"}"#;
+    assert_eq!(http(address, "PUT", "/v1/charters/jobs", charter).await.0, 200);
+    let before = scrape(address).await;
+    assert_eq!(
+        (hole(&before, "never_reported"), hole(&before, "unfenced"), hole(&before, "undeclared")),
+        (1.0, 1.0, 0.0)
+    );
+    assert!(!before.contains("no_target"), "a lease without declared targets is not counted");
+    let (_, cluster) = http(address, "GET", "/v1/status", "").await;
+    let cluster = field(&cluster, "cluster");
+    let report = |target: &str, mode: &str| {
+        format!(
+            r#"{{"cluster":"{cluster}","reports":[{{"resource":"jobs/a","target":"{target}","mode":"{mode}","checks":1}}]}}"#
+        )
+    };
+    assert_eq!(http(address, "POST", "/v1/coverage", &report("ledger", "cooperative")).await.0, 200);
+    assert_eq!(http(address, "POST", "/v1/coverage", &report("queue", "forced")).await.0, 200);
+    let after = scrape(address).await;
+    let found = ["never_reported", "weaker", "undeclared", "no_mode", "unfenced"].map(|kind| hole(&after, kind));
+    assert_eq!(found, [0.0, 1.0, 1.0, 0.0, 1.0]);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_time_of_the_last_complete_backup_is_exported() {
+    let server = start(Memory::default(), free_port_config()).await.expect("a server starts on a free port");
+    let address = server.address;
+    assert_eq!(value(&scrape(address).await, "leasehold_last_backup_timestamp_seconds"), 0.0);
+    let channel = Endpoint::from_shared(format!("http://{address}")).expect("the address is valid");
+    let channel = channel.connect().await.expect("the server listens");
+    let started = leasehold_server::clock::now().wall.0 as f64 / 1_000.0;
+    let mut chunks =
+        LeaseholdClient::new(channel).backup(v1::BackupRequest {}).await.expect("a backup starts").into_inner();
+    while chunks.message().await.expect("the backup continues").is_some() {}
+    let taken = value(&scrape(address).await, "leasehold_last_backup_timestamp_seconds");
+    assert!((started..started + 600.0).contains(&taken), "started at {started}, taken at {taken}");
     server.stop().await;
 }

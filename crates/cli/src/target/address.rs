@@ -27,12 +27,15 @@ pub struct TargetAddress {
 /// Where a target is.
 #[derive(Clone, Debug)]
 pub(super) enum Location {
+    #[cfg(feature = "etcd")]
     Etcd(String),
     File(PathBuf),
     /// Can only be probed.
     Http(String),
+    #[cfg(feature = "nats")]
     Nats(String),
     Postgres(String),
+    #[cfg(feature = "redis")]
     Redis(String),
     Sqlite(PathBuf),
 }
@@ -82,10 +85,20 @@ impl TargetAddress {
                 return Err(invalid(format!("{scheme}: is not followed by //; supported are {SCHEMES}")));
             }
             "postgres" | "postgresql" => Location::Postgres(text.to_owned()),
+            #[cfg(feature = "redis")]
             "redis" => Location::Redis(text.to_owned()),
+            #[cfg(feature = "etcd")]
             "etcd" => Location::Etcd(text.to_owned()),
+            #[cfg(feature = "nats")]
             "nats" => Location::Nats(text.to_owned()),
             "http" => Location::Http(text.to_owned()),
+            #[cfg(not(all(feature = "etcd", feature = "nats", feature = "redis")))]
+            "etcd" | "nats" | "redis" => {
+                let message = format!(
+                    "{scheme}: this binary was built without its client; build leasehold-cli with --features {scheme}"
+                );
+                return Err(Error::new(Code::InvalidArgument, message).with_next_step("Use a binary with this client."));
+            }
             other => {
                 let scheme: String = other.chars().filter(|c| c.is_ascii_alphanumeric()).take(16).collect();
                 return Err(invalid(format!("{scheme}: is not supported; supported are {SCHEMES}")));
@@ -124,11 +137,13 @@ impl TargetAddress {
         match &self.location {
             Location::File(path) => format!("file:{}", path.display()),
             Location::Sqlite(path) => format!("sqlite:{}", path.display()),
-            Location::Etcd(url)
-            | Location::Http(url)
-            | Location::Nats(url)
-            | Location::Postgres(url)
-            | Location::Redis(url) => redact(url),
+            Location::Http(url) | Location::Postgres(url) => redact(url),
+            #[cfg(feature = "etcd")]
+            Location::Etcd(url) => redact(url),
+            #[cfg(feature = "nats")]
+            Location::Nats(url) => redact(url),
+            #[cfg(feature = "redis")]
+            Location::Redis(url) => redact(url),
         }
     }
 }

@@ -26,6 +26,7 @@ impl TargetAddress {
         match &self.location {
             Location::Postgres(url) => postgres_command::check_address(url, self.source),
             Location::Http(url) => upstream(url).map(drop),
+            #[cfg(feature = "redis")]
             Location::Redis(_) => Err(cannot(
                 "Redis",
                 "a plain command of Redis carries no token, and only the fence's functions compare one in the same step as \
@@ -38,12 +39,11 @@ impl TargetAddress {
                 "a connection has no settings that a program gets from outside; each transaction must present the token",
                 "run INSERT INTO leasehold_admit VALUES (resource, LEASEHOLD_TOKEN) at the start of each transaction",
             )),
-            Location::Etcd(_) | Location::Nats(_) | Location::File(_) => Err(cannot(
-                "this target",
-                "each of its writes must contain the comparison with the mark, which an unchanged program does not send",
-                "use its client of leasehold-fence in the program, or write through an HTTP service behind \
-                 `leasehold fence http`",
-            )),
+            Location::File(_) => Err(cannot_compare()),
+            #[cfg(feature = "etcd")]
+            Location::Etcd(_) => Err(cannot_compare()),
+            #[cfg(feature = "nats")]
+            Location::Nats(_) => Err(cannot_compare()),
         }
     }
 
@@ -73,6 +73,16 @@ impl TargetAddress {
 
 fn upstream(url: &str) -> Result<UpstreamUrl, Error> {
     url.parse().map_err(|reason| Error::new(Code::InvalidArgument, format!("http: {reason}")))
+}
+
+/// The error for a target whose writes compare the token themselves.
+fn cannot_compare() -> Error {
+    cannot(
+        "this target",
+        "each of its writes must contain the comparison with the mark, which an unchanged program does not send",
+        "use its client of leasehold-fence in the program, or write through an HTTP service behind \
+         `leasehold fence http`",
+    )
 }
 
 /// The error for a target that cannot fence an unchanged program.

@@ -2,14 +2,17 @@
 
 mod address;
 mod command_fence;
+#[cfg(feature = "etcd")]
 mod etcd;
 mod fence_id;
 mod file;
 mod http;
+#[cfg(feature = "nats")]
 mod nats;
 mod postgres;
 mod postgres_command;
 mod probe;
+#[cfg(feature = "redis")]
 mod redis;
 mod sqlite;
 mod startup_options;
@@ -58,8 +61,11 @@ impl TargetAddress {
     async fn marks_without_limit(&self) -> Result<Vec<MarkInfo>, CommandError> {
         match self.location.clone() {
             Location::Postgres(url) => postgres::marks(&url, self.source).await,
+            #[cfg(feature = "redis")]
             Location::Redis(url) => redis::marks(&url).await,
+            #[cfg(feature = "etcd")]
             Location::Etcd(url) => etcd::marks(&url).await,
+            #[cfg(feature = "nats")]
             Location::Nats(url) => nats::marks(&url).await,
             Location::Http(_) => Err(http::marks_are_in_a_file()),
             Location::Sqlite(path) => on_thread(move || sqlite::marks(&path)).await,
@@ -73,8 +79,11 @@ impl TargetAddress {
         let work = async {
             match self.location.clone() {
                 Location::Postgres(url) => postgres::arm(&url, self.source, &id).await,
+                #[cfg(feature = "redis")]
                 Location::Redis(url) => redis::arm(&url, &id).await,
+                #[cfg(feature = "etcd")]
                 Location::Etcd(url) => etcd::arm(&url, &id).await,
+                #[cfg(feature = "nats")]
                 Location::Nats(url) => nats::arm(&url, &id).await,
                 Location::Http(_) => Err(http::marks_are_in_a_file()),
                 Location::Sqlite(path) => on_thread(move || sqlite::arm(&path, &id)).await,
@@ -102,7 +111,15 @@ impl TargetAddress {
 
     /// Whether [`TargetAddress::rearm`] creates a mark that is missing.
     pub const fn rearm_creates_marks(&self) -> bool {
-        matches!(self.location, Location::Etcd(_) | Location::Nats(_))
+        match self.location {
+            #[cfg(feature = "etcd")]
+            Location::Etcd(_) => true,
+            #[cfg(feature = "nats")]
+            Location::Nats(_) => true,
+            #[cfg(feature = "redis")]
+            Location::Redis(_) => false,
+            Location::File(_) | Location::Http(_) | Location::Postgres(_) | Location::Sqlite(_) => false,
+        }
     }
 
     /// Sets the mark to `floor`.
@@ -111,8 +128,11 @@ impl TargetAddress {
         let work = async {
             match self.location.clone() {
                 Location::Postgres(url) => postgres::rearm(&url, self.source, &id, floor).await,
+                #[cfg(feature = "redis")]
                 Location::Redis(url) => redis::rearm(&url, &id, floor).await,
+                #[cfg(feature = "etcd")]
                 Location::Etcd(url) => etcd::rearm(&url, &id, floor).await,
+                #[cfg(feature = "nats")]
                 Location::Nats(url) => nats::rearm(&url, &id, floor).await,
                 Location::Http(_) => Err(http::marks_are_in_a_file()),
                 Location::Sqlite(path) => on_thread(move || sqlite::rearm(&path, &id, floor)).await,
@@ -128,8 +148,11 @@ impl TargetAddress {
         let work = async {
             match self.location.clone() {
                 Location::Postgres(url) => postgres::declare_lost(&url, self.source, &id).await,
+                #[cfg(feature = "redis")]
                 Location::Redis(url) => redis::declare_lost(&url, &id).await,
+                #[cfg(feature = "etcd")]
                 Location::Etcd(url) => etcd::declare_lost(&url, &id).await,
+                #[cfg(feature = "nats")]
                 Location::Nats(url) => nats::declare_lost(&url, &id).await,
                 Location::Http(_) => Err(http::marks_are_in_a_file()),
                 Location::Sqlite(path) => on_thread(move || sqlite::declare_lost(&path, &id)).await,
@@ -145,8 +168,11 @@ impl TargetAddress {
         let work = async {
             match self.location.clone() {
                 Location::Postgres(url) => postgres::adopt(&url, self.source, &id, incarnation).await,
+                #[cfg(feature = "redis")]
                 Location::Redis(url) => redis::adopt(&url, &id, incarnation).await,
+                #[cfg(feature = "etcd")]
                 Location::Etcd(url) => etcd::adopt(&url, &id, incarnation).await,
+                #[cfg(feature = "nats")]
                 Location::Nats(url) => nats::adopt(&url, &id, incarnation).await,
                 Location::Http(_) => Err(http::marks_are_in_a_file()),
                 Location::Sqlite(path) => on_thread(move || sqlite::adopt(&path, &id, incarnation)).await,
@@ -170,8 +196,11 @@ impl TargetAddress {
                     "INVALID_ARGUMENT",
                     &"only PostgreSQL has stamps; omit --stamp-key, and give the fence the public keys",
                 )),
+                #[cfg(feature = "redis")]
                 (Location::Redis(url), None) => redis::seal(&url, &id).await,
+                #[cfg(feature = "etcd")]
                 (Location::Etcd(url), None) => etcd::seal(&url, &id).await,
+                #[cfg(feature = "nats")]
                 (Location::Nats(url), None) => nats::seal(&url, &id).await,
                 (Location::Http(_), None) => Err(http::marks_are_in_a_file()),
                 (Location::Sqlite(path), None) => on_thread(move || sqlite::seal(&path, &id)).await,
@@ -245,8 +274,11 @@ impl TargetAddress {
         let id = fence_id.clone();
         match self.location.clone() {
             Location::Postgres(url) => postgres::probe(&url, self.source, &id, &stale).await,
+            #[cfg(feature = "redis")]
             Location::Redis(url) => redis::probe(&url, &id, &stale).await,
+            #[cfg(feature = "etcd")]
             Location::Etcd(url) => etcd::probe(&url, &id, &stale).await,
+            #[cfg(feature = "nats")]
             Location::Nats(url) => nats::probe(&url, &id, &stale).await,
             Location::Http(url) => http::probe(&url, &id, options.incarnation).await,
             Location::Sqlite(path) => on_thread(move || sqlite::probe(&path, &id, &stale)).await,
@@ -261,9 +293,13 @@ impl TargetAddress {
             Location::Postgres(url) => postgres::probe_writes(&url, self.source, &id, &tables).await,
             Location::Sqlite(path) => on_thread(move || sqlite::probe_writes(&path, &id, &tables)).await,
             Location::Http(url) => http::probe_writes(&url, &id).await,
-            Location::Redis(_) | Location::Etcd(_) | Location::Nats(_) | Location::File(_) => {
-                Ok(WriteProbe::NeverRefused)
-            }
+            Location::File(_) => Ok(WriteProbe::NeverRefused),
+            #[cfg(feature = "redis")]
+            Location::Redis(_) => Ok(WriteProbe::NeverRefused),
+            #[cfg(feature = "etcd")]
+            Location::Etcd(_) => Ok(WriteProbe::NeverRefused),
+            #[cfg(feature = "nats")]
+            Location::Nats(_) => Ok(WriteProbe::NeverRefused),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Holes in coverage: compares the targets that a charter declares with the targets that fences reported.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CheckCounts, CoverageTable, FenceMode, TargetSlot, TargetStatus};
-use crate::charter::{self, Charter};
+use crate::charter::{self, Charter, Charters};
 
 /// One target slot: its recorded status, and its check counts in this tenure.
 type At = (u32, TargetStatus, Option<CheckCounts>);
@@ -91,7 +91,7 @@ pub fn target_views(
     let mut targets = Vec::new();
     for target in charter.map_or(&[][..], |charter| &charter.targets) {
         let seen = reported.remove(target.name.as_str()).unwrap_or_default();
-        let hole = declared(target.mode.as_ref(), &seen);
+        let hole = declared(target.mode.as_ref(), seen.iter().map(|(_, seen, _)| seen.mode));
         let (name, at) = (target.name.clone(), target.at.clone());
         targets.push(TargetView { name, at, declared: Some(target.mode.clone()), reports: seen, hole });
     }
@@ -106,20 +106,53 @@ pub fn target_views(
     targets
 }
 
-fn declared(mode: Option<&charter::TargetMode>, seen: &[(u32, TargetStatus, Option<CheckCounts>)]) -> Option<Hole> {
+/// The hole of a declared target whose fences reported these modes.
+fn declared(
+    mode: Option<&charter::TargetMode>,
+    mut reported: impl ExactSizeIterator<Item = FenceMode>,
+) -> Option<Hole> {
     match mode {
         None => Some(Hole::NoMode),
         Some(charter::TargetMode::None { .. }) => Some(Hole::Unfenced),
         // The grantor itself refuses there; a bounded pause is a declared assumption.
         Some(charter::TargetMode::Grantor | charter::TargetMode::BoundedPause { .. }) => None,
-        Some(charter::TargetMode::Forced | charter::TargetMode::Cooperative) if seen.is_empty() => {
+        Some(charter::TargetMode::Forced | charter::TargetMode::Cooperative) if reported.len() == 0 => {
             Some(Hole::NeverReported)
         }
-        Some(charter::TargetMode::Forced) if seen.iter().any(|(_, seen, _)| seen.mode != FenceMode::Forced) => {
-            Some(Hole::Weaker)
-        }
+        Some(charter::TargetMode::Forced) if reported.any(|mode| mode != FenceMode::Forced) => Some(Hole::Weaker),
         Some(charter::TargetMode::Forced | charter::TargetMode::Cooperative) => None,
     }
+}
+
+/// The number of holes of each kind, in the order of [`Hole::ALL`]. A declared target counts once for each charter: its fences of all
+/// resources below the prefix count together. An undeclared target counts once for each resource. A resource without charter and
+/// reports has no targets to count, so [`Hole::NoTarget`] stays zero.
+///
+/// The work grows with the declared and reported targets, not with the leases.
+pub fn count_holes(charters: &Charters, coverage: &CoverageTable) -> [usize; Hole::ALL.len()] {
+    let mut reported: BTreeMap<(&str, &str), Vec<FenceMode>> = BTreeMap::new();
+    let mut undeclared = BTreeSet::new();
+    for (resource, target, mode) in coverage.modes() {
+        match charters.find(resource) {
+            Some((prefix, charter)) if charter.targets.iter().any(|declared| declared.name == target) => {
+                reported.entry((prefix, target)).or_default().push(mode);
+            }
+            _ => {
+                undeclared.insert((resource, target));
+            }
+        }
+    }
+    let mut holes = [0; Hole::ALL.len()];
+    holes[Hole::Undeclared as usize] = undeclared.len();
+    for (prefix, charter) in charters.iter() {
+        for target in &charter.targets {
+            let modes = reported.get(&(prefix, target.name.as_str())).map_or(&[][..], Vec::as_slice);
+            if let Some(hole) = declared(target.mode.as_ref(), modes.iter().copied()) {
+                holes[hole as usize] += 1;
+            }
+        }
+    }
+    holes
 }
 
 #[cfg(test)]
@@ -188,6 +221,53 @@ mod tests {
         let charter = charter(&[("db", Some(charter::TargetMode::Forced))]);
         let seen = holes_of(Some(&charter), &coverage);
         assert_eq!(seen, [("db".to_owned(), None), ("aaa".to_owned(), Some(Hole::Undeclared))]);
+    }
+
+    #[test]
+    fn holes_are_counted_once_for_each_charter_and_each_undeclared_target() {
+        use charter::TargetMode as Declared;
+        let mut charters = Charters::default();
+        let targets = [
+            ("ledger", Some(Declared::Forced)),
+            ("cache", Some(Declared::Forced)),
+            ("mail", Some(Declared::None { comment: None })),
+            ("disk", None),
+            ("server", Some(Declared::Grantor)),
+        ];
+        charters.set("jobs", charter(&targets), 0).expect("there is room");
+        charters.set("jobs/other", charter(&[("ledger", Some(Declared::Cooperative))]), 0).expect("there is room");
+        let count = |coverage: &CoverageTable| {
+            let holes = count_holes(&charters, coverage);
+            Hole::ALL
+                .into_iter()
+                .filter(|hole| holes[*hole as usize] > 0)
+                .map(|hole| (hole, holes[hole as usize]))
+                .collect::<Vec<_>>()
+        };
+        let none = CoverageTable::default();
+        assert_eq!(count(&none), [(Hole::NeverReported, 3), (Hole::NoMode, 1), (Hole::Unfenced, 1)]);
+        let mut coverage = CoverageTable::default();
+        for (resource, target, mode) in [
+            ("jobs/a", "ledger", FenceMode::Forced),
+            ("jobs/b", "ledger", FenceMode::Forced),
+            ("jobs/b", "cache", FenceMode::Cooperative),
+            ("jobs/c", "cache", FenceMode::Cooperative),
+            ("jobs/b", "queue", FenceMode::Forced),
+            ("elsewhere", "ledger", FenceMode::Forced),
+            ("jobs/other", "cache", FenceMode::Forced),
+        ] {
+            let (resource, target) = (resource.into(), target.into());
+            let record = CoverageRecord::Reported { resource, slot: 0, target, mode, owner: None };
+            coverage.apply(&record, 0, WallClock(5)).expect("a valid report");
+        }
+        let expected = [
+            (Hole::NeverReported, 1),
+            (Hole::Undeclared, 3),
+            (Hole::Weaker, 1),
+            (Hole::NoMode, 1),
+            (Hole::Unfenced, 1),
+        ];
+        assert_eq!(count(&coverage), expected, "the charter of jobs/other has its own ledger");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 mod holes;
 mod record;
 
-pub use holes::{Hole, TargetView, target_views};
+pub use holes::{Hole, TargetView, count_holes, target_views};
 pub use record::CoverageRecord;
 
 use std::collections::BTreeMap;
@@ -169,6 +169,12 @@ impl CoverageTable {
     pub fn targets_of(&self, resource: &str) -> impl Iterator<Item = (&str, u32, &TargetStatus)> {
         let slots = self.resources.get(resource).into_iter().flatten();
         slots.map(|((target, slot), seen)| (&**target, *slot, seen))
+    }
+
+    /// Resource, target and mode of every target slot.
+    fn modes(&self) -> impl Iterator<Item = (&str, &str, FenceMode)> {
+        let slots = self.resources.iter().flat_map(|(resource, slots)| slots.iter().map(move |slot| (resource, slot)));
+        slots.map(|(resource, ((target, _), status))| (&**resource, &**target, status.mode))
     }
 
     /// The owner of each target slot, in the order of the snapshot.

@@ -9,7 +9,8 @@ use super::table::lease::NONE;
 use crate::access::{Caller, IdentityUsage, recorded_owner};
 use crate::command::{Answer, Request, SessionEvent};
 use crate::coverage::{
-    CheckCounts, CoverageRecord, CoverageTable, FenceReport, TargetView, Zombie, check_target, target_views,
+    CheckCounts, CoverageRecord, CoverageTable, FenceReport, Hole, TargetView, Zombie, check_target, count_holes,
+    target_views,
 };
 use crate::limits;
 use crate::mutants::{self, Mutant};
@@ -173,6 +174,11 @@ impl Grantor {
     pub fn targets(&self, resource: &str) -> Vec<TargetView> {
         let charter = self.table.charter(resource);
         target_views(resource, charter, &self.table.coverage, self.check_counts.get(resource))
+    }
+
+    /// Each kind of hole, and how many there are in all charters and reports.
+    pub fn coverage_holes(&self) -> impl Iterator<Item = (Hole, usize)> {
+        Hole::ALL.into_iter().zip(count_holes(&self.table.charters, &self.table.coverage))
     }
 
     /// The table of reported targets.

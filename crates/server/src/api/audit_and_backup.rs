@@ -38,7 +38,9 @@ impl Api {
         let header = *chunks.header();
         operator_log::log_copy(Action::Backup, &identity);
         let access = StreamAccess::of_action(&self.access, identity, Action::Backup);
-        Ok((header, with_read_timeout(chunks.stream(permit).map(Ok).boxed(), access)))
+        let metrics = self.metrics.snapshots();
+        let chunks = with_read_timeout(chunks.stream(permit).map(Ok).boxed(), access);
+        Ok((header, when_complete(chunks, header.total(), move || metrics.backup_sent(header.wall))))
     }
 }
 
@@ -200,6 +202,23 @@ fn with_read_timeout(
     })
 }
 
+/// Calls `done` with the last of `bytes` bytes. Not at the end of the stream: a reader that knows the length does not wait for it.
+fn when_complete(
+    chunks: impl Stream<Item = Chunk> + Send,
+    bytes: u64,
+    done: impl Fn() + Send,
+) -> impl Stream<Item = Chunk> + Send {
+    let mut remaining = bytes;
+    chunks.inspect(move |chunk| {
+        if let Ok(chunk) = chunk {
+            remaining = remaining.saturating_sub(chunk.len() as u64);
+            if remaining == 0 {
+                done();
+            }
+        }
+    })
+}
+
 /// Time for the reader to read one chunk.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -227,5 +246,32 @@ fn snapshot_problem(error: &SnapshotError) -> v1::Problem {
         SnapshotError::Read(_) | SnapshotError::Corrupt { .. } => {
             v1::Problem { reason: error.to_string(), ..v1::Problem::of(Code::StorageFailed, error.to_string()) }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_backup_counts_only_when_all_of_it_was_read() {
+        let done = AtomicU32::new(0);
+        let chunks = futures::stream::iter([Ok(vec![1; 100]), Ok(vec![2; 20]), Ok(vec![3; 32])]);
+        let mut sent = std::pin::pin!(when_complete(chunks, 152, || {
+            done.fetch_add(1, Ordering::Relaxed);
+        }));
+        for (length, completed) in [(100, 0), (20, 0), (32, 1)] {
+            let chunk = sent.next().await.expect("a chunk").expect("no problem");
+            assert_eq!((chunk.len(), done.load(Ordering::Relaxed)), (length, completed));
+        }
+        assert!(sent.next().await.is_none());
+        let aborted = futures::stream::iter([Ok(vec![1; 100]), Err(Box::new(read_timed_out()))]);
+        let sent = when_complete(aborted, 152, || {
+            done.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(sent.count().await, 2);
+        assert_eq!(done.load(Ordering::Relaxed), 1, "an aborted backup does not count");
     }
 }

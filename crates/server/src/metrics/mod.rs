@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold_core::access::Action;
+use leasehold_core::coverage::Hole;
 use leasehold_core::grantor::{Grantor, Status};
 use leasehold_core::lease::EndReason;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -74,6 +75,7 @@ pub struct Metrics {
     zombies: Counter,
     fence_checks: Gauge<u64, AtomicU64>,
     fence_targets: Gauge,
+    coverage_holes: Family<HoleLabel, Gauge>,
     is_leader: Gauge,
     etcd: EtcdMetrics,
     tls: TlsMetrics,
@@ -105,6 +107,11 @@ struct ActionLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HoleLabel {
+    hole: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndLabel {
     state: &'static str,
     reason: &'static str,
@@ -123,6 +130,8 @@ pub struct GrantorStats {
     pub fence_checks: u64,
     /// Targets that have reported.
     pub fence_targets: usize,
+    /// Holes in coverage by kind.
+    pub coverage_holes: Vec<(Hole, usize)>,
 }
 
 impl GrantorStats {
@@ -138,6 +147,7 @@ impl GrantorStats {
             zombie_writes: coverage.zombies(),
             fence_checks: grantor.checks(),
             fence_targets: coverage.places(),
+            coverage_holes: grantor.coverage_holes().filter(|(hole, _)| *hole != Hole::NoTarget).collect(),
         }
     }
 }
@@ -185,6 +195,7 @@ impl Default for Metrics {
             zombies: Counter::default(),
             fence_checks: Gauge::default(),
             fence_targets: Gauge::default(),
+            coverage_holes: Family::default(),
             is_leader: Gauge::default(),
             etcd: EtcdMetrics::new(&mut registry),
             tls: TlsMetrics::new(&mut registry),
@@ -272,6 +283,8 @@ impl Metrics {
         let about = "Tokens that fences checked, as reported since the server started";
         registry.register("fence_checks", about, self.fence_checks.clone());
         registry.register("fence_targets", "Targets that have reported, by slot", self.fence_targets.clone());
+        let about = "Holes in coverage: declared targets by charter, and targets that no charter declares by resource";
+        registry.register("coverage_holes", about, self.coverage_holes.clone());
         registry.register("is_leader", "1 if this server leads", self.is_leader.clone());
     }
 }
@@ -409,6 +422,9 @@ impl Metrics {
         self.zombies.inner().store(grantor.zombie_writes, Ordering::Relaxed);
         self.fence_checks.set(grantor.fence_checks);
         gauge(&self.fence_targets, grantor.fence_targets);
+        for (hole, count) in &grantor.coverage_holes {
+            gauge(&self.coverage_holes.get_or_create(&HoleLabel { hole: hole.word() }), *count);
+        }
         self.token.set(status.counter);
         self.clocks.refresh();
         for reason in EndReason::ALL {

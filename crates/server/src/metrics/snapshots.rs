@@ -1,8 +1,9 @@
-//! Metrics of the snapshotter: snapshots, the journal after the newest one, and the audit log.
+//! Metrics of the snapshotter: snapshots, the journal after the newest one, the audit log, and backups.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use leasehold_core::time::WallClock;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -19,6 +20,7 @@ pub struct SnapshotMetrics {
     audit_entries: Gauge<u64, AtomicU64>,
     audit_lost: Counter,
     audit_heads: Counter,
+    last_backup: Gauge<f64, AtomicU64>,
 }
 
 impl SnapshotMetrics {
@@ -33,6 +35,7 @@ impl SnapshotMetrics {
             audit_entries: Gauge::default(),
             audit_lost: Counter::default(),
             audit_heads: Counter::default(),
+            last_backup: Gauge::default(),
         };
         registry.register("snapshots", "Snapshots saved", metrics.snapshots.clone());
         registry.register("snapshot_seconds", "Time to take a snapshot, in the background", metrics.seconds.clone());
@@ -58,6 +61,11 @@ impl SnapshotMetrics {
             metrics.audit_lost.clone(),
         );
         registry.register("audit_heads", "Heads of the audit log that were signed", metrics.audit_heads.clone());
+        registry.register(
+            "last_backup_timestamp_seconds",
+            "Time of the last backup that was sent completely, in seconds since 1970; 0 if there was none since the start",
+            metrics.last_backup.clone(),
+        );
         metrics
     }
 
@@ -86,6 +94,11 @@ impl SnapshotMetrics {
     /// A head of the audit log was signed.
     pub fn head_signed(&self) {
         self.audit_heads.inc();
+    }
+
+    /// A backup of this time was sent completely.
+    pub fn backup_sent(&self, at: WallClock) {
+        self.last_backup.set(at.0 as f64 / 1_000.0);
     }
 
     /// A snapshot or the audit log failed.

@@ -183,6 +183,7 @@ impl TestServer {
             zombie_writes: 0,
             fence_checks: 0,
             fence_targets: 0,
+            coverage_holes: Vec::new(),
         });
         let counters = text.lines().filter_map(|line| {
             let (labels, count) = line.strip_prefix("leasehold_invalid_requests_total{")?.split_once("} ")?;

@@ -127,7 +127,14 @@ async fn a_server_with_a_full_journal_shuts_down() {
         _ => None,
     };
     let (status, _) = api.query(0, Query::Status, status).await.expect("the server is running");
-    let stats = GrantorStats { status, progress_ms: None, zombie_writes: 0, fence_checks: 0, fence_targets: 0 };
+    let stats = GrantorStats {
+        status,
+        progress_ms: None,
+        zombie_writes: 0,
+        fence_checks: 0,
+        fence_targets: 0,
+        coverage_holes: Vec::new(),
+    };
     journal.set_disk_space(DiskSpace::None);
     let release = tokio::spawn(async move { client.release(lease_ref("held", &grant.token)).await });
     // The turn with the release waits for space, and every later request with it.

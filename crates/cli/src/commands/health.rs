@@ -1,0 +1,87 @@
+//! `leasehold health`: asks one server whether it serves, for containers and service managers, which have no HTTP client.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use leasehold::duration::HumanDuration;
+use leasehold::{Address, Code, Endpoints, Error};
+use serde_json::json;
+
+use crate::global_args::GlobalArgs;
+use crate::output::CommandResult;
+
+/// Longest response that is read.
+const MAX_RESPONSE_BYTES: u64 = 4_096;
+
+/// Check that one server serves
+///
+/// Asks the first address for `/readyz`, and no other server. The server is ready if it leads and completes a turn, which
+/// proves that its journal works, or if it stands by. Exit code 5 means that it is not ready. No certificate and no right is
+/// needed, but the connection must be plain: with TLS, use the unix socket of the server.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  leasehold --addr unix:/run/leasehold/leasehold.sock health")]
+pub struct Args {
+    /// Only check that the process responds (`/healthz`), even if its journal waits for space or for etcd
+    #[arg(long)]
+    alive: bool,
+    /// Longest time for the response
+    #[arg(long, value_name = "DURATION", default_value = "5s")]
+    timeout: HumanDuration,
+}
+
+pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
+    let endpoints = Endpoints::parse(global.addr_or_default())?;
+    let address = &endpoints.addresses()[0];
+    if address.unix_path().is_none() && global.uses_tls()? {
+        let message = format!("{address} requires TLS; check the unix socket of the server: --addr unix:PATH");
+        return Err(Error::new(Code::InvalidArgument, message).with_next_step("Use the unix socket.").into());
+    }
+    let path = if args.alive { "/healthz" } else { "/readyz" };
+    let timeout = Duration::from_millis(args.timeout.millis());
+    let unavailable = |what: String| Error::new(Code::Unavailable, format!("{address}: {what}; retry"));
+    let response = get(address, path, timeout).map_err(|error| unavailable(error.to_string()))?;
+    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((response.as_str(), ""));
+    let status = head.split_whitespace().nth(1).unwrap_or_default();
+    let state = body.trim();
+    if status != "200" {
+        let status = if status.is_empty() { "no HTTP response".to_owned() } else { format!("HTTP {status}") };
+        return Err(unavailable(format!("{path} answers {status} {state}").trim_end().to_owned()).into());
+    }
+    Ok(global.output(&json!({ "state": state }), || state.to_owned()))
+}
+
+/// The response to `GET path`.
+fn get(address: &Address, path: &str, timeout: Duration) -> io::Result<String> {
+    let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+    match address.unix_path() {
+        Some(socket) => {
+            let stream = UnixStream::connect(socket)?;
+            stream.set_read_timeout(Some(timeout))?;
+            stream.set_write_timeout(Some(timeout))?;
+            exchange(stream, &request)
+        }
+        None => {
+            let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+            for resolved in address.as_str().to_socket_addrs()? {
+                match TcpStream::connect_timeout(&resolved, timeout) {
+                    Ok(stream) => {
+                        stream.set_read_timeout(Some(timeout))?;
+                        stream.set_write_timeout(Some(timeout))?;
+                        return exchange(stream, &request);
+                    }
+                    Err(error) => failed = error,
+                }
+            }
+            Err(failed)
+        }
+    }
+}
+
+fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<String> {
+    stream.write_all(request.as_bytes())?;
+    let mut response = Vec::new();
+    stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut response)?;
+    Ok(String::from_utf8_lossy(&response).into_owned())
+}
