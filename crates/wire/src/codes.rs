@@ -255,7 +255,7 @@ const MIDDLE: &str = "
 | `LEASE_LOST` | `expired` | `ttl`, `session`, `stalled`, `max_hold`, `handed_off`, `restored` |
 | `LEASE_LOST` | `revoked` | `operator`, `deadlock`, `priority`, `policy` |
 | `NOT_CURRENT` | | `unknown`, `not_holder`, `superseded`; the lease has not necessarily ended |
-| `TOKEN_INVALID` | | `absent`, `shape`, `checksum`, `zero`, `too_large`, `resource`, `shared`, `slot` |
+| `TOKEN_INVALID` | | `absent`, `shape`, `checksum`, `zero`, `too_large`, `resource`, `shared`, `slot`; a seal: `signature`, `unknown_key`, `ended_key` |
 
 Over gRPC, the state of a released lease is `LEASE_STATE_EXPIRED`: like after an expiry, the holder may acquire again.
 

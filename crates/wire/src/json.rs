@@ -81,7 +81,9 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<v1::Problem>> {
     let value = serde_path_to_error::deserialize(&mut from).map_err(|error| {
         let path = error.path().to_string();
         let reason = error.inner().to_string();
-        let field = if path == "." || path == "?" { quoted(&reason).unwrap_or("body").to_owned() } else { path };
+        // The path of a field without a name is empty.
+        let field =
+            if ["", ".", "?"].contains(&path.as_str()) { quoted(&reason).unwrap_or("body").to_owned() } else { path };
         invalid(field, plain_reason(&reason))
     })?;
     from.end().map_err(|_| invalid("body".into(), "has characters after its end; send one object".into()))?;

@@ -1,8 +1,8 @@
 //! `http://HOST[:PORT]`: an HTTP fence proxy. It can be probed over HTTP; its marks are in a file on its own machine.
 
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Bytes;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -109,16 +109,32 @@ async fn send(url: &str, path: &str, method: Method, token: Option<&str>) -> Res
     let request =
         request.map_err(|_| error_with_code("INVALID_ARGUMENT", &"invalid HTTP address; use http://HOST[:PORT]"))?;
     let client = Client::builder(TokioExecutor::new()).build::<_, Empty<Bytes>>(HttpConnector::new());
-    let response = async {
-        let (head, body) = client.request(request).await.map_err(failed)?.into_parts();
-        let body = Limited::new(body, MAX_RESPONSE).collect().await.map_err(leasehold_fence::Error::Storage)?;
-        Ok::<_, leasehold_fence::Error>((head.status, body.to_bytes()))
+    let (head, body) = client.request(request).await.map_err(|error| unreachable(url, &error))?.into_parts();
+    let body = match Limited::new(body, MAX_RESPONSE).collect().await {
+        Ok(body) => body.to_bytes(),
+        // No response of a fence is as large.
+        Err(error) if error.is::<LengthLimitError>() => Bytes::new(),
+        Err(error) => return Err(unreachable(url, &*error)),
     };
-    response.await.map_err(|error| fence_error(&error))
+    Ok((head.status, body))
 }
 
-fn failed(error: hyper_util::client::legacy::Error) -> leasehold_fence::Error {
-    leasehold_fence::Error::Storage(Box::new(error))
+/// The error of a service that did not answer over HTTP. A claim or a probe writes nothing to the service behind the fence.
+fn unreachable(url: &str, error: &(dyn std::error::Error + 'static)) -> CommandError {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    let reason = printable(&cause.to_string());
+    // Without a user and a password.
+    let uri = url.parse::<Uri>().unwrap_or_default();
+    let host = printable(
+        uri.authority().map_or("the service", |authority| authority.as_str().rsplit('@').next().unwrap_or_default()),
+    );
+    let message = format!(
+        "{host} did not answer over HTTP ({reason}); check the address, and that the service or its `leasehold fence http` runs there"
+    );
+    error_with_code("UNAVAILABLE", &message)
 }
 
 /// Whether the body is a fence's reply to a claim, and not the response of another service.

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use leasehold::{Code, Error};
+use leasehold_core::token::Token;
 use leasehold_fence::FenceId;
 use leasehold_fence::postgres::Fence;
 use tokio_postgres::types::{ToSql, Type};
@@ -60,17 +61,29 @@ impl CommandDatabase<'_> {
         timeout: Duration,
     ) -> Result<StartupOptions, CommandError> {
         let callers = match std::env::var("PGOPTIONS") {
-            Ok(options) => options.trim().to_owned(),
+            // A space after a backslash belongs to a value.
+            Ok(options) => options.trim_start().to_owned(),
             Err(std::env::VarError::NotPresent) => String::new(),
             Err(std::env::VarError::NotUnicode(_)) => {
                 return Err(Error::config("PGOPTIONS", "it is not UTF-8 text; correct or unset it").into());
             }
         };
+        if ends_in_backslash(&callers) {
+            let reason = "it ends in a backslash, which would join the token to its last value; remove the backslash";
+            return Err(Error::config("PGOPTIONS", reason).into());
+        }
         let config = config(self.url, self.source, std::env::var_os("PGPASSWORD"))?;
-        let db = self.connect(&config, &callers).await?;
+        let db = match self.connect(&config, &callers).await {
+            Ok(db) => db,
+            Err(error) => return Err(self.options_failed(&config, &callers, token, timeout, error).await),
+        };
         self.require_protected(&fence_view(&db, fence_id).await?, fence_id)?;
-        let options = read_options(&db, callers).await?.with_token(token);
-        self.require_arrival(&config, &options, timeout).await?;
+        let options = read_options(&db, callers).await?;
+        check_tokens(&options.tokens)?;
+        let options = options.with_token(token);
+        if let Err(error) = self.require_arrival(&config, &options, timeout).await {
+            return Err(self.options_failed(&config, &options.callers, token, timeout, error).await);
+        }
         let claimed = Fence::new(fence_id).with_claim_timeout(timeout).claim(&db, token).await;
         claimed.map_err(|error| self.claim_failed(&error))?;
         Ok(options)
@@ -92,6 +105,24 @@ impl CommandDatabase<'_> {
             }
             Err(error) => Err(connect_failed(&error)),
         }
+    }
+
+    /// The error of a connection with the caller's options: they are the cause if the token arrives without them.
+    async fn options_failed(
+        &self,
+        config: &Config,
+        callers: &str,
+        token: &str,
+        remaining: Duration,
+        error: CommandError,
+    ) -> CommandError {
+        let tokens = token.to_owned();
+        let alone = StartupOptions { tokens, ..StartupOptions::default() };
+        if callers.is_empty() || self.require_arrival(config, &alone, remaining).await.is_err() {
+            return error;
+        }
+        let reason = "a connection with these options fails or has no token, and one without them has it; correct or unset PGOPTIONS";
+        Error::config("PGOPTIONS", reason).into()
     }
 
     /// Fails unless an unchanged program is fenced in this database.
@@ -157,6 +188,29 @@ impl CommandDatabase<'_> {
     }
 }
 
+/// Whether the last backslash of a list of options would escape what follows the list.
+fn ends_in_backslash(options: &str) -> bool {
+    let backslashes = options.bytes().rev().take_while(|byte| *byte == b'\\').count();
+    backslashes % 2 == 1
+}
+
+/// Fails if a connection has a text in `leasehold.token` with which a protected table refuses each write.
+fn check_tokens(tokens: &str) -> Result<(), CommandError> {
+    let mut entries = tokens.split(' ').filter(|entry| !entry.is_empty());
+    let Some(place) = entries.position(|entry| !is_token(entry)) else { return Ok(()) };
+    let reason = format!(
+        "entry {} of the setting leasehold.token is not a token, so each write would be refused; remove it from PGOPTIONS, or from \
+         the role or the database that sets it",
+        place + 1
+    );
+    Err(Error::config("PGOPTIONS", reason).into())
+}
+
+/// Whether a text is a token, with or without the stamp that follows a period.
+fn is_token(text: &str) -> bool {
+    Token::parse(text.split_once('.').map_or(text, |(token, _)| token)).is_ok()
+}
+
 /// Reads what a role may see of a fence: catalogs only, because the fence's own tables are not for application roles.
 async fn fence_view(db: &Client, fence_id: &FenceId) -> Result<FenceView, CommandError> {
     let sql = "SELECT n.id IS NOT NULL, coalesce(has_schema_privilege(n.id, 'USAGE'), false),
@@ -183,4 +237,28 @@ async fn read_options(db: &Client, callers: String) -> Result<StartupOptions, Co
     let row = db.query_typed(sql, &[]).await.map_err(failed)?.remove(0);
     let timeout = |column: usize| u64::try_from(row.get::<_, i64>(column)).unwrap_or(0);
     Ok(StartupOptions { callers, tokens: row.get(0), statement_timeout: timeout(1), idle_timeout: timeout(2) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_backslash_of_options_escapes_what_follows_unless_it_is_escaped() {
+        for (options, ends) in
+            [("", false), ("-c a.b=c", false), ("\\", true), ("-c a.b=c\\", true), ("-c a.b=c\\\\", false)]
+        {
+            assert_eq!(ends_in_backslash(options), ends, "{options}");
+        }
+        assert!(!ends_in_backslash("-c a.b=c\\ "), "a value that ends in a space");
+    }
+
+    #[test]
+    fn a_list_of_tokens_has_only_tokens() {
+        let plain = "lh1-5e0bba640d80e73a-4897d23b-e7840c2a233cdd9b-w00000000-0248916401455104000-a3f04572";
+        assert!(check_tokens("").is_ok() && check_tokens(&format!("{plain} {plain}")).is_ok());
+        let wrong = check_tokens(&format!("{plain}  junk")).expect_err("junk").to_string();
+        assert!(wrong.contains("entry 2 of the setting leasehold.token") && !wrong.contains("junk"), "{wrong}");
+        assert!(check_tokens(&plain.replace("a3f04572", "a3f04573")).is_err(), "a wrong checksum");
+    }
 }

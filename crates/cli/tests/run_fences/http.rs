@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::IntoResponse;
 use leasehold_testkit::process::TestProcess;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 
 use crate::RESOURCE;
 use crate::harness::{Fixture, WrapperProcess};
@@ -68,7 +69,7 @@ fn received<'a>(reply: &'a Value, name: &str) -> Vec<&'a str> {
 async fn the_forwarder_adds_the_token_and_passes_everything_else_through() {
     let (fixture, address) = (Fixture::new(), service().await);
     let proxy = Proxy::start(&fixture, address);
-    let script = "curl -sS -i -X PUT -H 'Lease-Token: forged' -H 'X-Own: 1' -H 'Transfer-Encoding: chunked' -d 'a body' \
+    let script = "curl -sS -i -X PUT -H 'Lease-Token: forged' -H 'lease_token: forged' -H 'Lease_Token: again' -H 'X-Own: 1' -H 'Transfer-Encoding: chunked' -d 'a body' \
                   \"$LEASEHOLD_FENCE_URL/orders/7?x=%20y\"; echo; echo \"$LEASEHOLD_TOKEN\"";
     let output = run_script(&fixture, &[&proxy.url], script).ok();
     assert_eq!(output.err, "");
@@ -81,6 +82,7 @@ async fn the_forwarder_adds_the_token_and_passes_everything_else_through() {
         (&json!("PUT"), &json!("/orders/7?x=%20y"), &json!("a body"))
     );
     assert_eq!(received(&reply, "lease-token"), [token]);
+    assert_eq!(received(&reply, "lease_token"), [""; 0], "CGI reads it as the same header");
     assert_eq!(received(&reply, "x-own"), ["1"]);
     assert_eq!(received(&reply, "host"), [proxy.url.trim_start_matches("http://")], "the name of the service");
     let without = format!("curl -sS -o /dev/null -w '%{{http_code}}' -X PUT -d x {}/orders", proxy.url);
@@ -122,8 +124,34 @@ async fn a_service_without_claims_gets_a_warning_and_several_services_get_a_vari
     let reply: Value = serde_json::from_str(lines[2]).expect("JSON");
     assert_eq!(received(&reply, "lease-token").len(), 1);
 
-    let stopped = run_script(&fixture, &["http://127.0.0.1:1"], "echo ran");
-    assert!(stopped.exit != 0 && stopped.out.is_empty(), "{stopped:?}");
+    fixture.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_without_a_fence_is_named_with_a_next_step_before_the_command_starts() {
+    let fixture = Fixture::new();
+    let other = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = other.local_addr().expect("an address").to_string();
+    // A server of another protocol.
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = other.accept().await {
+            let _ = stream.write_all(b"-ERR unknown command\r\n").await;
+        }
+    });
+    for address in ["127.0.0.1:1", &address] {
+        let stopped =
+            run_script(&fixture, &[&format!("http://{address}")], "echo ran").fails(5, "leasehold: UNAVAILABLE: ");
+        let named = format!("{address} did not answer over HTTP");
+        assert!(stopped.err.contains(&named) && stopped.err.contains("leasehold fence http"), "{stopped:?}");
+        assert_eq!(stopped.out, "");
+    }
+    // A page larger than any reply of a fence is the response of a service without claims.
+    let large = Router::new().fallback(|| async { (StatusCode::NOT_FOUND, "x".repeat(200_000)) });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    tokio::spawn(async move { axum::serve(listener, large).await });
+    let warned = run_script(&fixture, &[&url], "echo ran").ok();
+    assert!(warned.err.contains("has no endpoint for claims"), "{warned:?}");
     fixture.assert_clean();
 }
 
@@ -138,9 +166,11 @@ async fn a_web_page_and_another_user_cannot_write_with_the_token() {
         status("-H 'Origin: http://evil.example'"),
         status("-H 'Sec-Fetch-Site: cross-site'"),
         status("-H 'Host: rebound.example'"),
+        status("-H 'Host:'"),
+        status("--http1.0 -H 'Host:'"),
     ];
     let output = run_script(&fixture, &[&proxy.url], &script.join(";")).ok();
-    assert_eq!(output.out.lines().collect::<Vec<_>>(), ["202", "403", "403", "403"]);
+    assert_eq!(output.out.lines().collect::<Vec<_>>(), ["202", "403", "403", "403", "400", "202"]);
     if rustix::process::geteuid().is_root() {
         let other = format!(
             "setpriv --reuid=65534 --clear-groups sh -c '{}'",

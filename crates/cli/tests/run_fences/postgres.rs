@@ -2,7 +2,7 @@
 
 use crate::RESOURCE;
 use crate::database::FencedDatabase;
-use crate::support::run;
+use crate::support::{run, text};
 
 const WRITE: &str = "psql -X -v ON_ERROR_STOP=1 -v VERBOSITY=verbose -c 'INSERT INTO paid VALUES (7, 1200)'";
 const SHOW: &str = "psql -X -At -c 'SHOW statement_timeout' -c 'SHOW idle_in_transaction_session_timeout' -c 'SHOW search_path' \
@@ -81,7 +81,7 @@ async fn one_command_inside_another_has_the_tokens_of_both_resources() {
     assert!(output.out.ends_with("2\n"), "{output:?}");
     // The token of a resource replaces the one of an earlier lease.
     let again = format!("\"$LEASEHOLD\" run jobs/sell --fence '{url}' -- psql -X -At -c 'SHOW leasehold.token'");
-    let token = "lh1-0000000000000000-00000000-0000000000000000-w00000000-0000000000000000001-00000000";
+    let token = text(&server.json(&["acquire", "jobs/third", "--holder", "h", "--ttl", "60s"])["token"]);
     let listed = run(base
         .command(&["run", RESOURCE, "--fence", &url, "--", "sh", "-c", &again])
         .env("PGOPTIONS", format!("-c leasehold.token={token}")));
@@ -142,6 +142,28 @@ async fn a_database_that_would_refuse_no_late_write_is_refused_before_the_comman
     assert!(gone.exit != 0 && gone.err.contains("UNAVAILABLE"), "{gone:?}");
     let held = server.run(&["show", RESOURCE]);
     assert!(!held.out.contains("holder"), "every lease was released: {held:?}");
+    base.fixture.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn options_of_the_caller_that_would_lose_the_token_are_refused_by_name() {
+    let base = FencedDatabase::new().await;
+    let url = base.url();
+    let args = ["run", RESOURCE, "--fence", &url, "--", "echo", "ran"];
+    for (callers, reason) in [
+        ("-c search_path=public\\", "backslash"),
+        ("-c", "correct or unset PGOPTIONS"),
+        ("-c search_path=public --", "correct or unset PGOPTIONS"),
+        ("-c leasehold.token=junk", "entry 1 of the setting leasehold.token is not a token"),
+    ] {
+        let refused = run(base.command(&args).env("PGOPTIONS", callers));
+        assert!(refused.exit == 78 && refused.out.is_empty(), "{callers}: {refused:?}");
+        assert!(refused.err.contains("CONFIG") && refused.err.contains(reason), "{callers}: {refused:?}");
+        assert!(!refused.err.contains("pooler") && !refused.err.contains("password"), "{callers}: {refused:?}");
+        let json = ["run", RESOURCE, "--json", "--fence", &url, "--", "echo", "ran"];
+        assert_eq!(run(base.command(&json).env("PGOPTIONS", callers)).problem()["key"], "PGOPTIONS", "{callers}");
+    }
+    run(base.command(&args).env("PGOPTIONS", "-c application_name=a\\ ")).ok();
     base.fixture.assert_clean();
 }
 

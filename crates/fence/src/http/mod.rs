@@ -73,6 +73,8 @@ pub use metrics::GateMetrics;
 pub use parse_refusal::parse_refusal;
 pub use problem::{CODES, FenceCode, FenceProblem};
 pub use rules::Rules;
+#[cfg(feature = "proxy")]
+pub(crate) use rules::spells;
 
 /// Time limits of the gate. A claim succeeds at most `max_request_time + settle_time` after the last request with a lower
 /// token.

@@ -196,9 +196,13 @@ fn is_grpc_type(kind: &header::HeaderValue) -> bool {
 
 /// Whether one of these headers is present, also if it is spelled with `_`.
 fn has_header(headers: &HeaderMap, names: &[&str]) -> bool {
-    let spells = |(have, want): (u8, u8)| have == want || (have == b'_' && want == b'-');
-    let is = |have: &str, want: &str| have.len() == want.len() && have.bytes().zip(want.bytes()).all(spells);
-    headers.keys().any(|have| names.iter().any(|want| is(have.as_str(), want)))
+    headers.keys().any(|have| names.iter().any(|want| spells(have.as_str(), want)))
+}
+
+/// Whether the name of a header is another, also if it is spelled with `_`: CGI and WSGI read both as one.
+pub(crate) fn spells(have: &str, want: &str) -> bool {
+    let same = |(have, want): (u8, u8)| have == want || (have == b'_' && want == b'-');
+    have.len() == want.len() && have.bytes().zip(want.bytes()).all(same)
 }
 
 fn is_under(path: &str, prefix: &str) -> bool {

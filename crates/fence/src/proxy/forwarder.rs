@@ -23,7 +23,7 @@ use super::connection::{BODY_TIMEOUT, ClientConnection, TimedBody};
 use super::listener::{accept, http_builder};
 use super::upstream::{ProxyBody, Upstream, UpstreamUrl, is_grpc, problem_response};
 use super::{ProxyError, bind, peer_owner, web_origin};
-use crate::http::{LEASE_TOKEN, RequestBody, UpstreamOutcome};
+use crate::http::{FenceProblem, LEASE_TOKEN, RequestBody, UpstreamOutcome, spells};
 
 /// Maximum number of open connections.
 const MAX_CONNECTIONS: usize = 1_000;
@@ -102,10 +102,21 @@ fn is_own(stream: &TcpStream) -> bool {
     addresses.is_some_and(|(peer, local)| peer_owner::is_own_user(peer, local))
 }
 
+/// Fails if a request lacks the header that HTTP/1.1 requires.
+fn require_host<B>(request: &Request<B>) -> Result<(), FenceProblem> {
+    if request.version() != Version::HTTP_11 || request.headers().contains_key(HOST) {
+        return Ok(());
+    }
+    let detail = "host: HTTP/1.1 requires the header; send it with the address of the forwarder";
+    Err(FenceProblem::new("INVALID_ARGUMENT", detail).with_field("host", "required"))
+}
+
 impl ForwardRoute {
     async fn handle(self, mut request: Request<Incoming>) -> Result<Response<ProxyBody>, Infallible> {
         // A browser of this user may be at a page of anyone.
-        let checked = web_origin::check_host(&request, &[], false).and_then(|()| web_origin::check_origin(&request));
+        let checked = require_host(&request)
+            .and_then(|()| web_origin::check_host(&request, &[], false))
+            .and_then(|()| web_origin::check_origin(&request));
         if let Err(problem) = checked {
             return Ok(problem_response(problem, is_grpc(request.headers()), UpstreamOutcome::NotSent));
         }
@@ -113,6 +124,11 @@ impl ForwardRoute {
         let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         *request.uri_mut() = Uri::from(path);
         let headers = request.headers_mut();
+        // A service that reads `lease_token` as `Lease-Token` would get two tokens.
+        let spellings = headers.keys().filter(|name| spells(name.as_str(), LEASE_TOKEN)).cloned();
+        for name in spellings.collect::<Vec<_>>() {
+            headers.remove(name);
+        }
         headers.insert(HOST, self.host);
         headers.insert(HeaderName::from_static(LEASE_TOKEN), self.token);
         let timeout = (request.version() < Version::HTTP_2).then_some(BODY_TIMEOUT);

@@ -341,6 +341,10 @@ const _: () = {
 
 /// Encodes an answer with the tokens and the secrets of its grants.
 pub fn encode_answer(reply: &DurableReply, api: &Api) -> v1::response::Answer {
+    if let Some(problem) = api.broken_seal(reply) {
+        api.observe_as(reply, Code::TokenInvalid.word());
+        return v1::response::Answer::Refused(Box::new(problem));
+    }
     api.observe(reply);
     let order: Vec<LeaseId> = match &reply.answer {
         Answer::GrantedAll(all) => all.iter().map(|grant| grant.lease).collect(),

@@ -300,6 +300,11 @@ impl Api {
             Answer::Refused(refusal) => refusal.code(),
             _ => OK,
         };
+        self.observe_as(reply, code);
+    }
+
+    /// The same for a reply whose code is known.
+    fn observe_as(&self, reply: &DurableReply, code: &'static str) {
         let (took, waited) = reply.timing.elapsed();
         self.metrics.requests().answered(reply.body.operation_name(), code, took);
         if let Some(waited) = waited {

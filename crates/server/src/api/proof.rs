@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use leasehold_core::command::{Answer, Proof};
 use leasehold_core::token::Number;
 use leasehold_wire::v1::request::Operation;
-use leasehold_wire::{TokenIssuer, delivery_resource, v1};
+use leasehold_wire::{Code, TokenIssuer, delivery_resource, v1};
 
 use super::{Api, RequestMetadata};
 use crate::request::{DurableReply, RequestPayload};
@@ -20,6 +20,21 @@ impl Api {
             self.keys.cluster.verify_lease(secret, &issuer, number, &named.resource).then_some(number)
         });
         Proof { session: metadata.session_secret, lease, ..Proof::NONE }
+    }
+
+    /// The refusal of a successful check whose token has a seal that no key of this cluster made for the named resource (A8). The core
+    /// has compared the number, and has decided that the caller may check this lease.
+    pub(super) fn broken_seal(&self, reply: &DurableReply) -> Option<v1::Problem> {
+        let (RequestPayload::Operation(operation), Answer::Current(_)) = (&reply.body, &reply.answer) else {
+            return None;
+        };
+        if !self.access.is_restricted() || !matches!(**operation, Operation::Check(_)) {
+            return None;
+        }
+        let (text, resource) = leasehold_wire::presented_token(operation)?;
+        let error = self.sealer.broken_seal(text, resource?)?;
+        let problem = v1::Problem::of(Code::TokenInvalid, error.to_string());
+        Some(v1::Problem { field: "token".into(), reason: error.reason().into(), ..problem })
     }
 
     /// Adds the secrets of granted leases to an answer, and of a lease whose token was raised.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use leasehold_core::token::Token;
-use leasehold_seal::{Domain, Seal, SealKeys, verify, wall_ms};
+use leasehold_seal::{Domain, Seal, SealError, SealKeys, verify, wall_ms};
 use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{TokenIssuer, v1};
 
@@ -55,6 +55,14 @@ impl TokenSealer {
     /// Whether a key of this cluster sealed this text for this resource.
     pub fn proves(&self, text: &str, resource: &str) -> bool {
         !resource.is_empty() && verify(self.ring().public(), text, resource).is_ok()
+    }
+
+    /// Why no key of this cluster sealed this text for this resource. A plain text has no seal that could be wrong: a lease that was
+    /// granted before the first key has no other. Without a key nothing is verified.
+    pub fn broken_seal(&self, text: &str, resource: &str) -> Option<SealError> {
+        let ring = self.ring();
+        let refused = verify(ring.public(), text, resource).err().filter(|_| !ring.keys().is_empty());
+        refused.filter(|error| *error != SealError::Unsealed)
     }
 
     /// Replaces the plain texts of an encoded answer, and adds the text of a token that the request raised.

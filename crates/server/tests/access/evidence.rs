@@ -253,3 +253,44 @@ async fn an_operator_keeps_the_reporters_of_a_charter_and_an_administrator_sets_
     let denials = server.metric("leasehold_denied_total{action=\"set_charter\",reason=\"role\"}").await;
     assert_eq!(denials, 3.0, "each denial is counted");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_refuses_a_broken_seal_and_compares_the_number_of_a_plain_text() {
+    let mut scene = Scene::start().await;
+    let sealed = scene.key.seal(&scene.held, NAME).to_string();
+    let stranger = SealKey::generate(0).expect("a key");
+    let unknown = stranger.seal(&scene.held, NAME).to_string();
+    let broken = unknown.replacen(&stranger.kid().to_string(), &scene.key.kid().to_string(), 1);
+    let plain = scene.held.to_string();
+    let mut http = scene.server.http_as("uid:2").await;
+    let mut client = scene.server.client_as("uid:2").await;
+    let open = v1::OpenSession { holder: "w".into(), ttl_ms: 60_000, waits_only: false };
+    let hello = v1::Hello { protocol: 1, session: Some(v1::hello::Session::Open(open)), ..Default::default() };
+    let first = v1::ClientBatch { hello: Some(hello), ..Default::default() };
+    let mut stream = SessionStream::start(scene.server.client_as("uid:2").await, first).await.expect("it is answered");
+    assert!(stream.next().await.expect("the stream is open").welcome.is_some());
+    for (text, reason) in
+        [(&sealed, None), (&plain, None), (&broken, Some("signature")), (&unknown, Some("unknown_key"))]
+    {
+        let expected = reason.map(|reason| ("TOKEN_INVALID".to_owned(), "token".to_owned(), reason.to_owned()));
+        let shown = |problem: v1::Problem| (problem.code, problem.field, problem.reason);
+        let path = "POST /v1/leases/jobs/gr%C3%B6%C3%9Fe:check";
+        let (status, body) = http.request(path, "", &format!(r#"{{"token":"{text}"}}"#)).await;
+        assert_eq!(status, if reason.is_some() { 400 } else { 200 }, "{body}");
+        let named = format!(r#""reason":"{}""#, reason.unwrap_or_default());
+        assert_eq!(body.contains(&named) && body.contains("TOKEN_INVALID"), reason.is_some(), "{body}");
+        let unary = client.check(lease_ref(NAME, text)).await.err();
+        assert_eq!(unary.map(|status| shown(problem_from_status(&status))), expected);
+        let streamed = match stream.request(Operation::Check(lease_ref(NAME, text))).await {
+            Answer::Current(_) => None,
+            Answer::Refused(problem) => Some(shown(*problem)),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(streamed, expected);
+    }
+    // A caller that may not check the lease learns nothing about the seal.
+    let denied = scene.server.client_as("uid:9").await.check(lease_ref(NAME, &broken)).await.expect_err("no grant");
+    assert_eq!(problem_from_status(&denied).code, "PERMISSION_DENIED");
+    let invalid = r#"leasehold_request_seconds_count{operation="check",code="TOKEN_INVALID"}"#;
+    assert_eq!(scene.server.metric(invalid).await, 6.0, "a refusal is counted as one");
+}

@@ -25,6 +25,7 @@ async fn an_invalid_body_is_refused() {
         ("two bodies", r#"{"holder":"w"}{}"#, body("body", "characters after its end")),
         ("one key twice", r#"{"holder":"w","holder":"v","ttl":"60s"}"#, body("holder", "duplicate field")),
         ("an unknown key", r#"{"holder":"w","ttl":"60s","owner":"v"}"#, body("owner", "unknown field")),
+        ("a key without a name", r#"{"holder":"w","ttl":"60s","":"v"}"#, body("body", "body: unknown field ``")),
         ("ten thousand nested arrays", &nested, body("holder", "")),
         ("ten thousand nested objects", &nested_deeper, body("a", "")),
         ("a number above the range of floats", r#"{"holder":"w","units":1e400}"#, body("units", "")),
@@ -157,6 +158,7 @@ async fn an_unknown_path_method_or_verb_is_refused() {
 async fn an_invalid_query_is_refused() {
     let invalid = |field, message| refusal("INVALID_ARGUMENT", field, message);
     let table = [
+        ("a parameter without a name", "GET /v1/leases?=1", invalid("query", "query: unknown field; allowed are")),
         ("a negative number", "GET /v1/leases?limit=-1", invalid("limit", "limit: must be a whole number")),
         (
             "an overflowing number",

@@ -78,7 +78,8 @@ fn query_problem(text: &str) -> HttpProblem {
     let text: String = text.chars().filter(|c| !c.is_control()).take(300).collect();
     let mut quoted = text.split('`').skip(1).step_by(2);
     let field = quoted.next().filter(|_| text.contains("field `"));
-    let field = field.or_else(|| text.split_once(": ").map(|(field, _)| field)).unwrap_or("query");
+    let field = field.or_else(|| text.split_once(": ").map(|(field, _)| field)).filter(|field| !field.is_empty());
+    let field = field.unwrap_or("query");
     let allowed = quoted.map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
     let unknown = match allowed.as_str() {
         "" => "unknown field; no parameter is allowed".to_owned(),

@@ -106,7 +106,10 @@ pub fn describe(document: &mut Document) {
     let release = command("releaseLease", "Release a lease").token_header().body::<ReleaseBody>(false, json!({}));
     document.post("/v1/leases/{name}:release", done(release).problems(&NOT_HELD).problems(&COMMAND));
     let check = command("checkLease", "Check whether a lease is current")
-        .description("The result holds for a moment during the call. It is not a fence: only the check in the target stops a late write.")
+        .description(
+            "The result holds for a moment during the call. It is not a fence: only the check in the target stops a late write. A server \
+             with access rules refuses a sealed text whose seal is broken; a plain text is compared by its number and not verified.",
+        )
         .token_header()
         .body::<CheckBody>(false, json!({}))
         .responds::<CurrentLeaseBody>("The lease is held", current.clone())

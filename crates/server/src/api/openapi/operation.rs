@@ -234,7 +234,8 @@ fn problem(codes: &[Code]) -> ResponseBuilder {
 pub fn share(components: &mut Components) {
     let key = "`<session>:<sequence>`, where the session counts its requests from 1, or 16 to 128 visible ASCII characters that the \
                client makes, for example a UUID. A retry with the same body and key gets the same response; a key of the client is \
-               kept for 10 minutes after its last use. Without a key a retry is not detected";
+               kept for 10 minutes after its last use. `receive`, opening a session and a wait in a session take no key of the client. Without \
+               a key a retry is not detected";
     let seen = "The highest token that the caller has received; it detects a cluster that was rolled back";
     let seen_resource = "The resource of that token, percent-encoded. Where access is restricted, only a sealed token with its \
                          resource counts";

@@ -62,8 +62,9 @@ fn describe_queues(document: &mut Document) {
     });
     let receive = command("receiveMessages", "Receive messages, each with its own receipt and fencing token")
         .description(
-            "With `wait` the response arrives when a message does or the wait ends (long polling); it takes no idempotency key. A \
-             message that is not acknowledged returns to the queue after its visibility timeout.",
+            "With `wait` the response arrives when a message does or the wait ends (long polling); it takes no idempotency key. \
+             Without `wait` the key is `<session>:<sequence>`; one that the client makes is refused. A message that is not acknowledged, \
+             or whose reply is lost, returns to the queue after its visibility timeout.",
         )
         .body::<ReceiveBody>(true, json!({ "holder": "worker-1", "visibility": "30s", "limit": 10, "wait": "1ms" }))
         .responds::<DeliveriesBody>("Messages, oldest first", json!({ "deliveries": [delivery] }))

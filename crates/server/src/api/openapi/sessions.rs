@@ -16,7 +16,8 @@ pub fn describe(document: &mut Document) {
         "validity": "session", "max_ttl_ms": 600_000, "ttl_ms": 30_000, "remaining_ms": 30_000
     });
     let open = OperationSpec::new("sessions", "openSession", "Open a session")
-        .description("The secret is returned once; with it the session can be resumed over gRPC. A session that is not renewed ends, together \
+        .description("It takes no idempotency key that the client makes. The secret is returned once; with it the session can be resumed \
+             over gRPC. A session that is not renewed ends, together \
              with its leases.")
         .command_headers()
         .body::<OpenSessionBody>(true, json!({ "holder": "worker-1", "ttl": "30s" }))
