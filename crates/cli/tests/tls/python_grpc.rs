@@ -28,6 +28,26 @@ pub fn by_grpcio_with(server: &TlsServer, certificate: Option<&TestCertificate>,
 }
 
 #[test]
+fn the_official_protoc_accepts_the_published_files() {
+    let environment = std::env::var("LEASEHOLD_MOTO").expect("./test installs the environment and names it");
+    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/proto");
+    let out = tempfile::tempdir().expect("a directory");
+    let mut files: Vec<_> = std::fs::read_dir(proto.join("leasehold/v1"))
+        .expect("the folder of the published files")
+        .map(|file| file.expect("an entry").path())
+        .collect();
+    files.sort();
+    assert!(files.len() > 3, "{files:?}");
+    let mut command = Command::new(Path::new(&environment).join("bin/python"));
+    command.args(["-m", "grpc_tools.protoc", "-I"]).arg(&proto);
+    command.arg("--python_out").arg(out.path()).arg("--grpc_python_out").arg(out.path()).args(&files);
+    let output = command.output().expect("python starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let stub = std::fs::read_to_string(out.path().join("leasehold/v1/leasehold_pb2_grpc.py")).expect("the stub of the service");
+    assert!(stub.contains("'/leasehold.v1.Leasehold/OpenSession'"), "the service has its methods");
+}
+
+#[test]
 fn grpcio_gets_in_only_with_one_trusted_name() {
     let server = TlsServer::start();
     let stranger = TestAuthority::new(server.directory.path(), "stranger");
