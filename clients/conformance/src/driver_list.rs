@@ -6,7 +6,8 @@ use std::process::Command;
 
 use serde::Deserialize;
 
-use crate::prepared_clients::IS_RELEASE;
+/// Whether this program was built for release, and the server and the drivers with it.
+pub const IS_RELEASE: bool = !cfg!(debug_assertions);
 
 /// Environment variable of the build scripts: the cargo profile of native code, `dev` by default.
 const PROFILE: &str = "LEASEHOLD_CLIENT_PROFILE";

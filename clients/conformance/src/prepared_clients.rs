@@ -6,7 +6,7 @@ use std::process::Command;
 
 use clap::Args;
 
-use crate::driver_list::{self, DriverEntry};
+use crate::driver_list::{self, DriverEntry, IS_RELEASE};
 
 /// Options about clients and builds, which all actions have.
 #[derive(Clone, Debug, Args)]
@@ -124,6 +124,3 @@ fn build_binaries(root: &Path) -> io::Result<()> {
     let status = command.current_dir(root).status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other("the server cannot be built")) }
 }
-
-/// Whether this program was built for release, and the server and the drivers with it.
-pub const IS_RELEASE: bool = !cfg!(debug_assertions);

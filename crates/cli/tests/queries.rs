@@ -69,7 +69,7 @@ fn held_leases_are_listed_by_holder_age_and_state_and_sorted() {
     assert_eq!(listed(&server, &["--older-than", "1h"]), [""; 0]);
     assert_eq!(listed(&server, &["--younger-than", "1h", "--holder", "w2"]), ["team/a"]);
     assert_eq!(listed(&server, &["--stuck"]), [""; 0], "all were renewed a moment ago");
-    server.run(&["handoff", "team/a", "--to", "w3", "--mode", "gap"]).ok();
+    server.run(&["handoff", "team/a", "--to", "w3", "--gap"]).ok();
     assert_eq!(listed(&server, &["--state", "draining"]), ["team/a"]);
     assert_eq!(listed(&server, &["--state", "active", "--sort", "name"]), ["other", "team/b", "team/c"]);
     let shown = server.run(&["ls", "--sort", "name"]).ok().out;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::acquire_cycle::{CycleRound, median};
 use super::holding::HoldingCost;
 use super::{BenchmarkOptions, REFERENCE, SESSION_TTL, build_name};
-use crate::prepared_clients::IS_RELEASE;
+use crate::driver_list::IS_RELEASE;
 
 /// What the costs depend on.
 #[derive(Clone, Debug)]

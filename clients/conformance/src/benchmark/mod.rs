@@ -13,10 +13,11 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
+use crate::driver_list::IS_RELEASE;
 use crate::driver_process::DriverProcess;
 use crate::environment::ServerGroup;
 use crate::failure::ScenarioFailure;
-use crate::prepared_clients::{BuildOptions, IS_RELEASE, PreparedClients};
+use crate::prepared_clients::{BuildOptions, PreparedClients};
 use acquire_cycle::CycleRound;
 use benchmark_report::{BenchmarkConditions, BenchmarkReport, ClientCosts};
 

@@ -17,6 +17,9 @@ use crate::pki::{
 
 const SERVER: &str = "server";
 const CLIENT: &str = "client";
+/// Limits of the one client, which must not end what it measures.
+const LIMITS: &str = "\n[limits]\nrequests_per_second = 10000000\nleases = 134217728\nsessions = 1048576\n";
+
 /// Name of the cluster in the identity of the server.
 const CLUSTER: &str = "main";
 /// Days until the certificates end.
@@ -47,7 +50,7 @@ impl LocalCertificates {
             files.create(certificate_file(directory, name), FileAccess::Public, issued.certificate)?;
             files.create(key_file(directory, name), FileAccess::Private, issued.key)?;
         }
-        files.create(directory.join(ACCESS), FileAccess::Public, grant_text(&grant))?;
+        files.create(directory.join(ACCESS), FileAccess::Public, grant_text(&grant) + LIMITS)?;
         files.commit()?;
         Ok(Self { directory: directory.to_owned(), trust_domain })
     }

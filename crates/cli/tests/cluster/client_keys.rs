@@ -52,7 +52,7 @@ fn a_reply_that_was_lost_with_its_leader_is_repeated_by_the_next_one() {
     let (status, conflict) = acquire(server, KEY, r#"{"holder":"w2","ttl":"10m"}"#);
     assert_eq!((status, &conflict["code"]), (409, &"CONFLICT".into()), "another body: {conflict}");
     let (status, busy) = acquire(server, OTHER_KEY, BODY);
-    assert_eq!((status, &busy["code"]), (409, &"BUSY".into()), "another request: {busy}");
+    assert_eq!((status, &busy["code"]), (423, &"BUSY".into()), "another request: {busy}");
     assert_eq!(cluster.json(&["show", "jobs/settle"])["held"], 1, "one lease");
     server.run(&["release", "jobs/settle", "--token", &text(&first["token"])]).ok();
     let (_, lost) = acquire(server, KEY, BODY);

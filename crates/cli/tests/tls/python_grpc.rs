@@ -43,7 +43,8 @@ fn the_official_protoc_accepts_the_published_files() {
     command.arg("--python_out").arg(out.path()).arg("--grpc_python_out").arg(out.path()).args(&files);
     let output = command.output().expect("python starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let stub = std::fs::read_to_string(out.path().join("leasehold/v1/leasehold_pb2_grpc.py")).expect("the stub of the service");
+    let stub = std::fs::read_to_string(out.path().join("leasehold/v1/leasehold_pb2_grpc.py"))
+        .expect("the stub of the service");
     assert!(stub.contains("'/leasehold.v1.Leasehold/OpenSession'"), "the service has its methods");
 }
 

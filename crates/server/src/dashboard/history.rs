@@ -67,7 +67,9 @@ fn pill(entry: &AuditEntryBody) -> &'static str {
 fn detail(entry: &AuditEntryBody) -> Markup {
     html! {
         @if let Some(reason) = &entry.reason {
-            (entry.state.as_deref().unwrap_or_default()) " " (reason.replace('_', " ")) " "
+            // A released lease is released for no other reason.
+            @if let Some(state) = entry.state.as_ref().filter(|state| *state != reason) { (state) " " }
+            (reason.replace('_', " ")) " "
         }
         @if let Some(ttl) = entry.ttl_ms { "ttl " (duration(ttl)) " " }
         @if let Some(slot) = entry.slot.filter(|slot| *slot > 0) { "slot " (slot) " " }

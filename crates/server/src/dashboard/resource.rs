@@ -76,9 +76,9 @@ pub fn content(details: &ResourceDetails, view: TimelineView) -> Markup {
         div.grid {
             section.panel { h2 { "Leases" } (leases(details)) }
             section.panel { h2 { "Waiters, in order" } (waiters(details)) }
-            section.panel { h2 { "Targets" } (targets(details)) }
-            section.panel { h2 { "Changes of holder" } (turnovers(details)) }
         }
+        section.panel { h2 { "Targets" } (targets(details)) }
+        section.panel { h2 { "Changes of holder" } (turnovers(details)) }
         section.panel {
             h2 { "History" }
             (entries(details, view))

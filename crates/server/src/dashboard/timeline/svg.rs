@@ -161,7 +161,7 @@ impl TimelineSvg {
         };
         let letters = ((width - 8.0) / LETTER) as usize;
         let token = hold.token().to_string();
-        let label = if letters >= token.len() + 1 { format!("#{token}") } else { String::new() };
+        let label = if letters > token.len() { format!("#{token}") } else { String::new() };
         let silent = hold.silent_from_ms().map(|from| (from, end));
         let overdue = layout.timeline.silent.iter().find(|one| one.token == hold.token() && hold.until_ms.is_none());
         let silent = silent.or(overdue.map(|one| (one.since_ms, layout.timeline.range_ms.1)));
