@@ -296,9 +296,9 @@ async fn a_check_refuses_a_broken_seal_and_compares_the_number_of_a_plain_text()
         let unary = client.check(lease_ref(NAME, text)).await.err();
         assert_eq!(unary.map(|status| shown(problem_from_status(&status))), expected(reason));
     }
-    // A caller that may not check the lease learns nothing about the seal.
+    // A caller that may not see the lease learns nothing about the seal: the reply is that about a lease that does not exist (A5).
     let denied = scene.server.client_as("uid:9").await.check(lease_ref(NAME, &broken)).await.expect_err("no grant");
-    assert_eq!(problem_from_status(&denied).code, "PERMISSION_DENIED");
+    assert_eq!(problem_from_status(&denied).code, "NOT_CURRENT");
     let invalid = r#"leasehold_request_seconds_count{operation="check",code="TOKEN_INVALID"}"#;
     assert_eq!(scene.server.metric(invalid).await, 5.0, "a refusal is counted as one");
 }

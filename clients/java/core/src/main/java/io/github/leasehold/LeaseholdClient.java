@@ -297,7 +297,13 @@ public final class LeaseholdClient implements AutoCloseable {
             }
             long ttl = settings.sessionTtl().toMillis();
             String body = Body.object("holder", settings.holder(), "ttl", Body.duration(settings.sessionTtl()));
-            Servers.Reply reply = servers.send(ApiRequest.post("/v1/sessions", body), requestMillis(), requestMillis(), cancellation);
+            Servers.Reply reply;
+            try {
+                reply = servers.send(ApiRequest.post("/v1/sessions", body), requestMillis(), requestMillis(), cancellation);
+            } catch (OutcomeUnknownException unknown) {
+                // The request that needs the session was not sent. A session that was opened all the same ends by its ttl.
+                throw new UnavailableException(Problem.unavailable("no session could be opened: " + unknown.getMessage(), unknown));
+            }
             long counted = settings.countFrom(reply.sent(), clock().nanos());
             Session opened = new Session(
                     Body.require(reply.body(), "session"),
