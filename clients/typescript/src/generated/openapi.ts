@@ -593,7 +593,10 @@ export interface GrantsBody {
 
 /** `POST /v1/leases/{name}:handoff`. */
 export interface HandoffBody {
-  /** How long the predecessor may drain; as the charter declares if absent. */
+  /**
+   * How long the predecessor may drain; as the charter declares if absent. At least the drain period that its grant stated, or the
+   * remaining time of its lease if that is shorter: a holder without contact continues for that long.
+   */
   drain?: HumanDuration | null;
   /** `gap` or `overlap`; as the charter declares if absent. */
   mode?: string | null;
@@ -694,6 +697,35 @@ export interface LeaseNumberBody {
   lease: string;
   /** Number of its token. */
   token_number: string;
+}
+
+/** A held lease in a listing. */
+export interface ListedLeaseBody {
+  /** Time since the grant. */
+  age_ms: number;
+  /** Time since the last progress; null if the lease requires none. */
+  idle_ms?: number | null;
+  /** The lease. */
+  lease: LeaseBody;
+  /** Time since the last renewal of the lease, or of its session if it lives as long as that. A change of leader renews both. */
+  silent_ms: number;
+  /**
+   * Nothing renewed the lease for half its ttl, or it made no progress for half the time in which it has to. At the whole time it
+   * ends.
+   */
+  stuck: boolean;
+  /** Number of waiters of the resource. */
+  waiters: number;
+}
+
+/** One page of a listing. It may have fewer leases than the limit, or none, although others follow. */
+export interface ListedLeasesBody {
+  /** The leases. */
+  leases: ListedLeaseBody[];
+  /** Cursor of the next page; null on the last page. */
+  next_cursor?: string | null;
+  /** Journal position of this answer. */
+  position?: number;
 }
 
 /** `POST /v1/queues/{name}:nack`: returns the message undone. */
