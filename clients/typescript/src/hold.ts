@@ -125,6 +125,7 @@ export abstract class Hold extends TypedEvents<HoldEvents> {
 
   /** Aborted when a handoff or a revocation with grace starts: finish the work, then release. */
   get drainSignal(): AbortSignal {
+    this.refresh();
     if (!this.#drain) {
       this.#drain = new AbortController();
       if (this.#isDraining) this.#drain.abort();
@@ -141,7 +142,12 @@ export abstract class Hold extends TypedEvents<HoldEvents> {
   /** Waits until a handoff or a revocation with grace starts, and returns the time left. Rejects if the lease is lost before. */
   waitDraining(options: { signal?: AbortSignal; timeout?: number } = {}): Promise<number> {
     return this.waitFor(options, () => {
-      if (this.draining !== undefined) return this.draining;
+      const left = this.draining;
+      if (left !== undefined) {
+        // The worker thread may have written it just now: the signal is aborted before anyone sees that the wait has ended.
+        this.refresh();
+        return left;
+      }
       if (this.state === "lost") throw this.lossError();
       return undefined;
     });
