@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -68,7 +69,8 @@ def test_an_example_runs(server: Server, example: str, lines: int) -> None:
 
 
 def test_the_wheel_alone_runs_the_quickstart(server: Server, tmp_path: Path) -> None:
-    (wheel,) = (REPOSITORY / "target" / "python" / "wheels").glob("leasehold-*.whl")
+    profile = os.environ.get("LEASEHOLD_CLIENT_PROFILE", "dev")
+    (wheel,) = (REPOSITORY / "target" / "python" / f"wheels-{profile}").glob("leasehold-*.whl")
     python = tmp_path / "empty" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "empty"], check=True)
     options = ["-q", "--disable-pip-version-check", "--no-index"]
