@@ -179,11 +179,16 @@ impl BodyError {
 }
 
 async fn collect(body: Body, charge: &mut BodyCharge, bodies: Option<&ConnectionBodies>) -> Result<Bytes, BodyError> {
+    const MAX: usize = MAX_TRANSPORT_BYTES + GRPC_PREFIX;
+    // A declared length is refused before the body arrives.
+    if body.size_hint().lower() > MAX as u64 {
+        return Err(BodyError::TooLarge);
+    }
     let mut bytes = Vec::new();
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|_| BodyError::Broken)?;
-        if bytes.len() + chunk.len() > MAX_TRANSPORT_BYTES + GRPC_PREFIX {
+        if bytes.len() + chunk.len() > MAX {
             return Err(BodyError::TooLarge);
         }
         if let Some(bodies) = bodies {

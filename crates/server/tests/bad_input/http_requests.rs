@@ -6,6 +6,8 @@ use leasehold_server::journal::memory::Memory;
 use leasehold_server::server::{ServerConfig, start};
 use leasehold_wire::v1::leasehold_client::LeaseholdClient;
 use leasehold_wire::{problem_from_status, v1};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tonic::transport::Endpoint;
 
 use crate::test_server::{ExpectedRefusal, refusal, start_server};
@@ -151,6 +153,22 @@ async fn an_unknown_path_method_or_verb_is_refused() {
     let (status, body) = server.http.request(ACQUIRE, "", &large).await;
     assert_eq!(status, 413, "{body}");
     assert!(body.contains("RESOURCE_EXHAUSTED") && body.contains("1048576"), "{body}");
+    server.handle.stop().await;
+}
+
+/// Before, the server waited for the body, and replied that it did not arrive in time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_declared_length_above_the_limit_is_refused_before_the_body_arrives() {
+    let server = start_server().await;
+    let mut connection = TcpStream::connect(server.handle.address).await.expect("the server listens");
+    let length = leasehold_wire::MAX_TRANSPORT_BYTES * 100;
+    let head = format!(
+        "{ACQUIRE} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    connection.write_all(head.as_bytes()).await.expect("the server reads");
+    let mut response = [0; 12];
+    connection.read_exact(&mut response).await.expect("a response");
+    assert_eq!(&response, b"HTTP/1.1 413");
     server.handle.stop().await;
 }
 
