@@ -12,6 +12,8 @@ pub struct DependencyRules {
     registries: Vec<String>,
     /// Crates of which two versions are accepted.
     duplicates: Vec<String>,
+    /// Ids of advisories that do not concern us, each with its reason in the file.
+    pub ignored_advisories: Vec<String>,
 }
 
 impl DependencyRules {
@@ -31,6 +33,7 @@ impl DependencyRules {
             banned: list("bans", "deny"),
             registries: list("sources", "allow-registry"),
             duplicates: list("bans", "skip"),
+            ignored_advisories: list("advisories", "ignore"),
         }
     }
 

@@ -7,8 +7,10 @@
 //! - `documents.rs`: links, paths, promises and decision records of the documentation.
 //! - `supply_chain.rs`: licenses, banned crates, sources and duplicates of dependencies, `NOTICE` and the bill of materials.
 //!
-//! The binary `leasehold-tidy` prints what a release contains: `sbom`, `notice` and `licenses`.
+//! The binary `leasehold-tidy` prints what a release contains: `sbom`, `notice` and `licenses`; `advisories` compares the dependencies with a copy of the RustSec
+//! database.
 
+pub mod advisories;
 pub mod bill_of_materials;
 pub mod dependency_rules;
 pub mod license_expression;

@@ -1,10 +1,11 @@
-//! What others contribute to a build: licenses, banned crates, sources and duplicates, of the workspace and of the Python binding; `NOTICE`
-//! and the bill of materials (A18).
+//! What others contribute to a build: licenses, banned crates, sources, duplicates and known vulnerabilities, of the workspace and of the
+//! Python binding; `NOTICE` and the bill of materials (A18).
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use leasehold_tidy::advisories::AdvisoryDatabase;
 use leasehold_tidy::dependency_rules::DependencyRules;
 use leasehold_tidy::third_party::{RegistryPackage, ThirdParty, root};
 use leasehold_tidy::{bill_of_materials, notice};
@@ -28,9 +29,8 @@ fn the_dependencies_of_the_python_binding_keep_the_same_rules() {
     assert!(violations.is_empty(), "see deny.toml:\n{}", violations.join("\n"));
 }
 
-#[test]
-fn each_kind_of_violation_is_found() {
-    let package = |name: &str, version: &str| RegistryPackage {
+fn package(name: &str, version: &str) -> RegistryPackage {
+    RegistryPackage {
         name: name.into(),
         version: version.into(),
         license: "MIT".into(),
@@ -39,9 +39,13 @@ fn each_kind_of_violation_is_found() {
         checksum: Some("00".into()),
         dependencies: Vec::new(),
         directory: PathBuf::new(),
-    };
+    }
+}
+
+#[test]
+fn each_kind_of_violation_is_found() {
     let rules = DependencyRules::parse(
-        "[licenses]\nallow = [\"MIT\"]\n[bans]\ndeny = [{ crate = \"ring\", reason = \"one provider\" }]\nskip = [\"two\"]\n\
+        "[advisories]\nignore = []\n[licenses]\nallow = [\"MIT\"]\n[bans]\ndeny = [{ crate = \"ring\", reason = \"one provider\" }]\nskip = [\"two\"]\n\
          [sources]\nallow-registry = [\"https://one\"]\n",
     );
     let two = [package("two", "1.0.0"), package("two", "2.0.0")];
@@ -65,6 +69,44 @@ fn each_kind_of_violation_is_found() {
     assert_eq!(rules.violations(&two[..1]).len(), 1, "an exception that is not needed any more");
     assert_eq!(rules.violations(&[]).len(), 1);
     assert_eq!(rules.violations_of(&two), [""; 0]);
+}
+
+/// Writes an advisory about the crate `one` into a database below `root`.
+fn write_advisory(root: &Path, id: &str, extra: &str, versions: &str) {
+    let folder = root.join("crates/one");
+    fs::create_dir_all(&folder).expect("a folder");
+    let head = format!("[advisory]\nid = \"{id}\"\npackage = \"one\"\n{extra}\n[versions]\n{versions}");
+    fs::write(folder.join(format!("{id}.md")), format!("```toml\n{head}\n```\n\n# Reads too far\n")).expect("a file");
+}
+
+#[test]
+fn a_dependency_with_a_known_vulnerability_is_found() {
+    let root = tempfile::tempdir().expect("a directory");
+    write_advisory(root.path(), "RUSTSEC-2026-0001", "", "patched = [\">= 1.2.3\", \"^1.1.9\"]\nunaffected = [\"< 0.9.0\"]");
+    write_advisory(root.path(), "RUSTSEC-2026-0002", "withdrawn = \"2026-02-02\"", "patched = []");
+    let database = AdvisoryDatabase::read(root.path()).expect("a database");
+    let found = |version: &str| database.findings(&[package("one", version), package("two", "1.0.0")], &[]);
+    for sound in ["1.2.3", "2.0.0", "1.1.9", "0.8.9"] {
+        assert_eq!(found(sound), [""; 0], "{sound}");
+    }
+    for faulty in ["1.1.8", "0.9.0"] {
+        assert_eq!(found(faulty), [format!("one {faulty}: RUSTSEC-2026-0001, Reads too far")]);
+    }
+    assert_eq!(database.findings(&[package("one", "0.9.0")], &["RUSTSEC-2026-0001".to_owned()]), [""; 0], "ignored");
+    write_advisory(root.path(), "RUSTSEC-2026-0003", "", "patched = []");
+    let database = AdvisoryDatabase::read(root.path()).expect("a database");
+    assert_eq!(database.findings(&[package("one", "2.0.0")], &[]).len(), 1, "no version is repaired");
+}
+
+#[test]
+fn a_copy_of_the_advisories_that_cannot_be_read_is_an_error() {
+    let root = tempfile::tempdir().expect("a directory");
+    let error = |root: &Path| AdvisoryDatabase::read(root).expect_err("not a database").to_string();
+    assert!(error(root.path()).contains("crates"), "{}", error(root.path()));
+    fs::create_dir(root.path().join("crates")).expect("a folder");
+    assert!(error(root.path()).contains("advisory-db"), "{}", error(root.path()));
+    write_advisory(root.path(), "RUSTSEC-2026-0001", "", "patched = [\"newer\"]");
+    assert!(error(root.path()).contains("newer"), "{}", error(root.path()));
 }
 
 #[test]
