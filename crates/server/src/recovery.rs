@@ -3,8 +3,8 @@
 //! A server replays once before it leads, a standby replays continuously, and the snapshotter replays in the background.
 
 use leasehold_core::grantor::{ChangeSink, CorruptionError, RecoveredGrantor};
+use leasehold_core::journal_lineage::{Lineage, LineageVerdict, SeenBatch, TenureStart};
 use leasehold_core::lease::Validity;
-use leasehold_core::lineage::{Lineage, LineageVerdict, SeenBatch, TenureStart};
 
 use crate::audit::{self, AuditHead};
 use crate::journal::{AuditFiles, FIRST, Replay, ReplayedHead};

@@ -3,8 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::grantor::{CorruptionError, Grantor};
+use leasehold_core::journal_lineage::{LineageVerdict, SeenBatch};
 use leasehold_core::lease::Validity;
-use leasehold_core::lineage::{LineageVerdict, SeenBatch};
 
 use crate::journal::{Replay, ReplayedHead};
 use crate::recovery::StateReplay;

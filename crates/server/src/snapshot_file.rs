@@ -4,7 +4,7 @@
 //! openings by content, whether an end of the audit log follows, that end (entries, hash, position), and the state.
 
 use leasehold_core::codec::{DecodeError, Reader, Write};
-use leasehold_core::lineage::Lineage;
+use leasehold_core::journal_lineage::Lineage;
 
 use crate::audit::AuditHead;
 
@@ -59,7 +59,7 @@ impl<'a> SnapshotFile<'a> {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::lineage::TenureStart;
+    use leasehold_core::journal_lineage::TenureStart;
 
     use super::*;
 

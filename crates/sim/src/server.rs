@@ -9,8 +9,8 @@ use leasehold_core::access::{Caller, IdentityUsage};
 use leasehold_core::command::{Answer, Input, ProvenTokens, Request};
 use leasehold_core::grantor::{Grantor, Output, RecoveredGrantor};
 use leasehold_core::ids::SessionId;
+use leasehold_core::journal_lineage::{Lineage, SeenBatch};
 use leasehold_core::limits::{TURN_EVERY, TURN_NORMAL};
-use leasehold_core::lineage::{Lineage, SeenBatch};
 use leasehold_core::refusal::{Limit, Refusal};
 use leasehold_core::token::{Token, plausible};
 

@@ -1,17 +1,17 @@
-//! Charters: the declared terms of leases under a prefix, which the grantor enforces and [`check`] reviews.
+//! Charters: the declared terms of leases under a prefix, which the grantor enforces and [`check`] checks for completeness.
 
+mod completeness;
 mod encode;
 #[cfg(test)]
 mod fixtures;
-mod review;
-mod review_question;
+mod question;
 mod table;
 mod terms;
 mod validate;
 mod warnings;
 
-pub use review::{AnswerSource, CharterFinding, CheckAnswer, check, is_complete};
-pub use review_question::{Axis, Question};
+pub use completeness::{AnswerSource, CharterFinding, CheckAnswer, check, is_complete};
+pub use question::{Axis, Question};
 pub use table::{Charters, TooManyCharters};
 pub use terms::{
     AfterRevocation, AtExpiry, HandoffMode, HandoffTerms, OnDeadlock, Payload, Preemption, RenewalProof, StartsFrom,

@@ -9,7 +9,7 @@ use leasehold_core::refusal::{Limit, Refusal, RefusalSubject};
 
 use super::command_effects::{SpecResult, invalid};
 use super::model::{Actor, Lease, Name, Session, Spec, Wait, units};
-use super::queue::NewLease;
+use super::wait_queue::NewLease;
 
 /// A validated acquire.
 pub struct AcquirePlan<'a> {

@@ -18,13 +18,13 @@ mod lease_ops;
 mod listings;
 mod model;
 mod operator;
-mod queue;
 mod random_actions;
 mod reports;
 mod request_gen;
 pub mod runner;
 mod sessions;
 mod tick;
+mod wait_queue;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

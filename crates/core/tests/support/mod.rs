@@ -5,9 +5,9 @@
 #[allow(dead_code, reason = "each test uses its own part")]
 pub mod approvals;
 pub mod attribution;
-mod charters;
+mod caller_proof;
 mod checks;
-pub mod client_keys;
+pub mod client_idempotency_keys;
 mod commands;
 mod expect;
 mod labels;
@@ -15,6 +15,7 @@ mod queries;
 mod scenario;
 mod scene_commands;
 mod story;
+mod story_charters;
 mod target;
 mod tokenizer;
 

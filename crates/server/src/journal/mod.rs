@@ -10,7 +10,7 @@ use std::future::Future;
 use std::ops::ControlFlow;
 
 use leasehold_core::grantor::CorruptionError;
-use leasehold_core::lineage::{LineageVerdict, SeenBatch, TenureStart};
+use leasehold_core::journal_lineage::{LineageVerdict, SeenBatch, TenureStart};
 
 pub use error::{EtcdOpenError, JournalError, KeyMismatch, OpenError, ReadError};
 

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use leasehold_core::codec::Reader;
 use leasehold_core::grantor::{Output, RestoreSpec, TenureOptions, recover};
+use leasehold_core::journal_lineage::{self, Lineage, LineageVerdict, SeenBatch, TenureStart};
 use leasehold_core::lease::Validity;
-use leasehold_core::lineage::{self, Lineage, LineageVerdict, SeenBatch, TenureStart};
 use leasehold_core::record::{BatchHeader, Record};
 use leasehold_core::token::Incarnation;
 
@@ -21,7 +21,7 @@ fn lineage_of(batches: &[Batch]) -> Lineage {
     let mut lineage = Lineage::starting_at(1);
     for (sequence, batch) in (1..).zip(batches) {
         if records(batch).any(|record| matches!(record, Record::Opened { .. })) {
-            lineage.opened(TenureStart { sequence, digest: lineage::digest(batch) }, begins_incarnation(batch));
+            lineage.opened(TenureStart { sequence, digest: journal_lineage::digest(batch) }, begins_incarnation(batch));
         }
     }
     lineage
@@ -124,7 +124,7 @@ impl SimServer {
         else {
             return;
         };
-        let (sequence, digest) = (*sequence, lineage::digest(batch));
+        let (sequence, digest) = (*sequence, journal_lineage::digest(batch));
         if !self.serving {
             self.lineage.opened(TenureStart { sequence, digest }, begins_incarnation(batch));
         }

@@ -1,6 +1,6 @@
 //! Snapshot of the whole state. Each state has exactly one encoding, so the state hash is the hash of the snapshot.
 
-mod entries;
+mod sessions_leases_waiters;
 mod snapshot_owners;
 
 use super::deadline::StallClock;

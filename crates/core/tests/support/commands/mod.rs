@@ -3,7 +3,6 @@
 mod leases;
 mod operator;
 mod payloads;
-mod proofs;
 mod reports;
 mod sessions;
 
@@ -14,6 +13,7 @@ use leasehold_core::lease::Access;
 use leasehold_core::name::resource_hash;
 use leasehold_core::token::{Cluster, Incarnation, Number, Token};
 
+use super::caller_proof;
 use super::labels::{Labels, Lease, is_label};
 use super::tokenizer::WordReader;
 
@@ -69,7 +69,7 @@ pub fn parse<'a>(
         id.digest = digest(words);
     }
     line.request.proof =
-        line.proof.unwrap_or_else(|| proofs::of(labels, &line.request, &command, context.lease.as_ref()));
+        line.proof.unwrap_or_else(|| caller_proof::of(labels, &line.request, &command, context.lease.as_ref()));
     Ok(Some(ParsedCommand { request: line.request, command, context, called: line.called }))
 }
 
@@ -99,7 +99,7 @@ impl<'a> LineParser<'a, '_> {
         } else if at.take("presenting no secret") {
             self.proof = Some(Proof::NONE);
         } else if at.take("presenting the secret of") {
-            self.proof = Some(proofs::secret(self.labels, at.word("a lease or a session")?)?);
+            self.proof = Some(caller_proof::secret(self.labels, at.word("a lease or a session")?)?);
         } else if at.take("on the stream of") {
             self.proof = Some(Proof::of_stream(self.session(at)?));
         } else if at.take("called") {

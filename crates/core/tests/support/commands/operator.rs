@@ -4,7 +4,7 @@ use leasehold_core::command::{Command, Handoff, HandoffMode, Revoke};
 use leasehold_core::lease::EndReason;
 
 use super::{Context, LineParser, parse_comment};
-use crate::support::charters::charter;
+use crate::support::story_charters::charter;
 use crate::support::tokenizer::WordReader;
 
 pub fn parse<'a>(

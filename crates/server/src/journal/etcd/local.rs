@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use leasehold_core::lineage::{SeenBatch, TenureStart};
+use leasehold_core::journal_lineage::{SeenBatch, TenureStart};
 
 use crate::hex::{hex, unhex};
 use crate::journal::OpenError;

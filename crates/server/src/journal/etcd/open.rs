@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use leasehold_core::grantor::CorruptionError;
-use leasehold_core::lineage::LineageVerdict;
+use leasehold_core::journal_lineage::LineageVerdict;
 
 use super::client::EtcdClient;
 use super::error::EtcdError;

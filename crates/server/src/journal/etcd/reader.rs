@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use leasehold_core::lineage;
+use leasehold_core::journal_lineage;
 
 use super::batch_value::{self, BatchValue};
 use super::client::EtcdClient;
@@ -85,8 +85,10 @@ impl EtcdReader<'_> {
         let Some(batch) = self.one(&key).await? else { return Ok(None) };
         let value = batch_value::decode(&batch.value).map_err(|reason| EtcdReadError::corrupt(&key, reason))?;
         Ok(Some(match value {
-            BatchValue::Whole(bytes) => lineage::digest(bytes),
-            BatchValue::Parts { parts, checksum } => lineage::digest(&self.parts(sequence, parts, checksum).await?),
+            BatchValue::Whole(bytes) => journal_lineage::digest(bytes),
+            BatchValue::Parts { parts, checksum } => {
+                journal_lineage::digest(&self.parts(sequence, parts, checksum).await?)
+            }
         }))
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use leasehold_core::lineage::{self, TenureStart};
+use leasehold_core::journal_lineage::{self, TenureStart};
 use prost::bytes::Bytes;
 
 use super::batch_value::{self, CHUNK_BYTES};
@@ -216,7 +216,7 @@ impl EtcdWriter {
         let sequence = stored.sequence;
         *self.last.lock().expect("no panic under this lock") = stored;
         self.next.store(sequence + 1, Ordering::Release);
-        let digest = lineage::digest(batch);
+        let digest = journal_lineage::digest(batch);
         let opening = *self.opening.get_or_init(|| TenureStart { sequence, digest });
         self.save_high_water(Some(digest), Some(opening));
         AppendOutcome::Durable

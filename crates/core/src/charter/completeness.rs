@@ -1,4 +1,4 @@
-//! Review of a charter: checks it against all sixteen questions and reports missing and weak answers.
+//! Completeness of a charter: the answer to each of the sixteen questions, or the next step towards one.
 
 use super::warnings::warnings;
 use super::{
