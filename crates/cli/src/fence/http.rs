@@ -10,7 +10,7 @@ use leasehold_fence::proxy::{self, ExemptRule, ProxyConfig, RouteRule, UpstreamU
 use leasehold_fence::{Cluster, FenceId, SealVerifier};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::seal_keys::{read_seal_keys, reload};
+use super::key_files::{read_seal_keys, reload};
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandError, CommandOutput, CommandResult, error_with_code};
 use crate::serve::log::{self, LogFormat, LogLevel};

@@ -3,12 +3,12 @@
 mod adopt;
 mod arm;
 mod http;
+mod key_files;
 mod lost;
 mod marks;
 mod protect;
 mod rearm;
 mod seal;
-mod seal_keys;
 mod selection;
 mod stamp;
 

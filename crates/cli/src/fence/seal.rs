@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use leasehold_fence::FenceId;
 
-use super::seal_keys::read_stamp_key;
+use super::key_files::read_stamp_key;
 use super::selection::{FenceSelection, describe};
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;

@@ -8,7 +8,7 @@ use leasehold_core::refusal::Refusal;
 use leasehold_fence::{SealVerifier, postgres};
 use serde_json::json;
 
-use super::seal_keys::{read_seal_keys, read_stamp_key};
+use super::key_files::{read_seal_keys, read_stamp_key};
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandResult, error_with_code};
 use crate::target::fence_id;

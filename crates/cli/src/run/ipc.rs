@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
-use super::session_cleanup::SessionCleanup;
+use super::orphaned_session::SessionCleanup;
 
 /// Message from the wrapper to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]

@@ -1,7 +1,6 @@
 //! Targets by their address, and the operator's actions on their fences. Each scheme has its own file.
 
 mod address;
-mod command_fence;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod fence_id;
@@ -17,6 +16,7 @@ mod redis;
 mod sqlite;
 mod startup_options;
 mod timeouts;
+mod unmodified_program;
 
 use std::time::Duration;
 
@@ -28,12 +28,12 @@ use leasehold_fence::{FenceId, FenceRefusal, Mark, MarkInfo, MarkLoss};
 use crate::output::{CommandError, error_with_code};
 use address::Location;
 pub use address::{AddressParser, TargetAddress, can_be_forced, parse_named};
-pub use command_fence::CommandFence;
 use fence_id::token;
 pub use fence_id::{display_name, fence_id, is_mark_of};
 pub use probe::{ProbeResult, TableFinding, TokenProbe, WriteProbe};
 pub use startup_options::StartupOptions;
 use timeouts::{ACTION_TIMEOUT, on_thread, within};
+pub use unmodified_program::CommandFence;
 
 /// Longest error text of a target that is shown.
 const MAX_ERROR_CHARS: usize = 500;

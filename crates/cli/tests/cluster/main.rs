@@ -29,7 +29,7 @@ mod workload;
 mod writer;
 
 mod bench;
-mod client_keys;
+mod client_idempotency_keys;
 mod commands;
 mod health;
 

@@ -1,4 +1,4 @@
-//! Closes the session of a wrapper that died, so that its wait is not granted to a dead process.
+//! Cleanup of an orphaned session: closes the session of a wrapper that died, so that its wait is not granted to a dead process.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Targets of `leasehold run --fence`: what makes the writes of an unchanged command carry its token, and why some targets cannot.
+//! Unmodified programs under `leasehold run --fence`: what makes their writes carry the token, and which targets cannot fence them.
 
 use std::time::Duration;
 
