@@ -13,10 +13,10 @@ use leasehold_wire::TokenIssuer;
 use tokio::sync::watch;
 
 use crate::api::{self, Api};
-use crate::cluster_keys::ClusterKeys;
 use crate::driver::StopReason;
 use crate::journal::etcd::{EtcdLocation, LeaderHandle, Standby, StandbyObserver};
 use crate::journal::{EtcdOpenError, Journal, JournalError, OpenError};
+use crate::key_digests::KeyDigests;
 use crate::keys::ServerKeys;
 use crate::random;
 use crate::replicated_state::StandbyState;
@@ -44,8 +44,8 @@ pub async fn serve(
 ) -> Result<StopReason, ServerError> {
     let mut shutdown = pin!(shutdown);
     let keys = Arc::new(config.keys.load().map_err(ServerError::Keys)?);
-    let own = ClusterKeys::new(&config.keys, keys.clone(), config.sealer.clone());
-    let location = &location.clone().with_shared_keys(Arc::new(own));
+    let own = KeyDigests::new(&config.keys, keys.clone(), config.sealer.clone());
+    let location = &location.clone().with_key_digests(Arc::new(own));
     let mut standby = location.stand_by().await.map_err(ServerError::Journal)?;
     let etcd = Arc::new(location.status_reader().map_err(ServerError::Journal)?);
     let status = |role| ServerStatus::in_cluster(location.address().to_owned(), role, etcd.clone());

@@ -4,13 +4,13 @@
 //! [`router`] puts them behind one set of middlewares.
 
 mod audit_and_backup;
+mod client_idempotency_key;
 mod dashboard;
 mod grpc;
 mod grpc_health;
 mod grpc_reflection;
 mod grpc_session;
 mod http;
-mod key_session;
 mod lease_listing;
 mod lease_renewals;
 mod metadata;
@@ -52,7 +52,7 @@ use crate::sealing::TokenSealer;
 use crate::snapshotter::SnapshotHandle;
 use crate::status::ServerStatus;
 use crate::watch::{self, ResourceEvent, WatchMessage, Watchers};
-use key_session::KeySession;
+use client_idempotency_key::KeySession;
 use problems::{no_reply, not_submitted, shutting_down};
 use sorted_listings::SortedListings;
 use wait_session::WaitSession;

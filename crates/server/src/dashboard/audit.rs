@@ -3,7 +3,7 @@
 use leasehold_wire::json::{AuditEntryBody, AuditVerificationBody};
 use maud::{Markup, html};
 
-use super::history;
+use super::audit_entry_table;
 use super::text::{self, count, query_value};
 
 /// Which entries are shown.
@@ -40,7 +40,7 @@ pub fn content(filter: &AuditFilterForm, entries: &[AuditEntryBody], has_older: 
         section.panel {
             @if entries.is_empty() {
                 p.empty { @if filter.resource.is_empty() { "The audit log has no entry that you may see." } @else { "No entry of this resource is retained, or you may see none." } }
-            } @else { (history::table(entries, None)) }
+            } @else { (audit_entry_table::table(entries, None)) }
             div.pager {
                 @if filter.before > 0 { a.button href=(AuditFilterForm { before: 0, ..filter.clone() }.path()) { "Newest" } }
                 @if let Some(last) = entries.last().filter(|_| has_older) {

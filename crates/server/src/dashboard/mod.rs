@@ -7,11 +7,11 @@
 pub mod actions;
 pub mod assets;
 pub mod audit;
+pub mod audit_entry_table;
 pub mod chart;
 pub mod cluster;
 pub mod coverage;
 pub mod handovers;
-pub mod history;
 pub mod leases;
 pub mod overview;
 pub mod page;

@@ -9,7 +9,7 @@ use super::actions::OperatorAction;
 use super::chart::{self, ChartSeries};
 use super::sample_ring::SampleChange;
 use super::text::{self, count, date_time, duration, plural};
-use super::{history, page};
+use super::{audit_entry_table, page};
 
 /// What the overview shows. What its reader may not see is a problem.
 pub struct Overview {
@@ -51,7 +51,7 @@ pub fn content(overview: &Overview) -> Markup {
             h2 { "Last changes" }
             @match &overview.last {
                 Ok(entries) if entries.is_empty() => p.empty { "The audit log is empty: nothing has been granted yet." },
-                Ok(entries) => (history::table(entries, None)),
+                Ok(entries) => (audit_entry_table::table(entries, None)),
                 Err(problem) => (page::not_allowed(problem)),
             }
         }

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::leases::{holder_link, lease_id_text, remaining, state_pill, why};
 use super::text::{self, count, date_time, duration, name};
 use super::timeline::{ResourceTimeline, TimelineSvg, Turnover};
-use super::{history, page};
+use super::{audit_entry_table, page};
 
 /// Which part of the timeline is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -301,7 +301,7 @@ fn entries(details: &ResourceDetails, view: TimelineView) -> Markup {
             html! { p.empty { "The retained audit log has no entry of this resource." } }
         }
         Ok(entries) => html! {
-            (history::resource_table(entries, view.at))
+            (audit_entry_table::resource_table(entries, view.at))
             div.pager {
                 @if view.before.is_some() { a.button href=(TimelineView { before: None, ..view }.path(&details.resource)) { "Newest" } }
                 @if let Some(last) = entries.last().filter(|_| details.has_older) {

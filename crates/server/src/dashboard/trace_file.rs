@@ -3,7 +3,7 @@
 use leasehold_wire::json::AuditEntryBody;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::history;
+use super::audit_entry_table;
 use super::text::{count, date_time, duration, visible};
 use super::timeline::{ResourceTimeline, STYLE, TimelineSvg};
 
@@ -50,7 +50,7 @@ impl TraceFile<'_> {
                         h1 { (title) }
                         p.sentence { (date_time(first)) " to " (date_time(last)) " UTC, " (duration(last - first)) ", " (count(self.entries.len() as u64)) " audit entries" }
                         section.panel { div.scroll { (TimelineSvg { has_links: true, ..TimelineSvg::default() }.draw(self.timeline)) } }
-                        section.panel { h2 { "History" } (history::resource_table(self.entries, None)) }
+                        section.panel { h2 { "History" } (audit_entry_table::resource_table(self.entries, None)) }
                         (self.proof())
                     }
                 }

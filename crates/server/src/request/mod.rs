@@ -4,13 +4,13 @@
 //! channel for a unary caller or through the [`Outbox`] of a session stream.
 
 mod body;
+mod durable_reply;
 mod operation_name;
 mod outbox;
 mod queued_request;
-mod reply;
 
 pub use body::RequestPayload;
+pub use durable_reply::{DurableReply, RaisedToken, ReplyTokens, RequestTiming, StampTargets};
 pub use operation_name::operation_name;
 pub use outbox::{MAX_UNREAD, Outbox, OutboxBatch, OutboxReceiver, Outgoing};
 pub use queued_request::{QueuedRequest, RenewalBatch, ReplyTo, SeenToken};
-pub use reply::{DurableReply, RaisedToken, ReplyTokens, RequestTiming, StampTargets};

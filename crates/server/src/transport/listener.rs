@@ -13,10 +13,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::allowed_hosts::{AllowedHosts, check_host};
 use super::body_limit::BodyBudget;
 use super::connection_deadlines::IdleTimeout;
 use super::connection_limit::ConnectionLimit;
+use super::cross_site_check::{AllowedHosts, check_host};
 use super::http_server::{HttpServer, PlainIdentity, Sockets, serve};
 use super::identity_traffic::TrafficLimiter;
 use super::limits::{BODY_BYTES, TransportLimits};

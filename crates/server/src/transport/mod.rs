@@ -3,12 +3,12 @@
 //!
 //! One port serves gRPC, HTTP, health checks and metrics. This module knows no endpoint: it serves any router.
 
-mod allowed_hosts;
 pub mod body_limit;
 mod connection_activity;
 mod connection_counts;
 mod connection_deadlines;
 mod connection_limit;
+mod cross_site_check;
 pub mod error_layer;
 mod grpc_requests;
 mod http_problem;
@@ -27,8 +27,8 @@ pub mod tls;
 mod token_bucket;
 pub mod unix_socket;
 
-pub use allowed_hosts::AllowedHosts;
 pub use connection_limit::{ConnectionLimit, ConnectionPermit};
+pub use cross_site_check::AllowedHosts;
 pub use grpc_requests::{OPEN_METHODS, SERVICE_PATH, is_grpc, problem_of_status, problem_response};
 pub use http_problem::{HttpProblem, ProblemExt};
 pub use identity_traffic::{IdentityTraffic, TrafficLimiter, TrafficLimits, TrafficRules, WatchPermit, share};

@@ -4,7 +4,6 @@ mod access_server;
 mod approvals;
 mod attempts;
 mod endpoints;
-mod evidence;
 mod hidden_names;
 #[path = "../http_client/mod.rs"]
 mod http_client;
@@ -13,6 +12,7 @@ mod matrix;
 mod open_services;
 mod ownership;
 mod reload;
+mod rollback_evidence;
 mod secrets;
 mod stamps;
 #[path = "../bad_input/transport_clients.rs"]

@@ -5,11 +5,11 @@
 
 mod amounts;
 mod connections;
+mod deadlocks_and_expiries;
 mod frames;
 mod http2_connection;
 mod http2_floods;
 mod http_requests;
-mod late_requests;
 mod names;
 mod ownership;
 mod rates;

@@ -5,7 +5,7 @@
 mod transport_clients;
 
 mod api_client;
-mod event_stream;
+mod event_stream_reader;
 mod keys;
 mod leases;
 mod listings;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::api_client::{ApiClient, token};
-use crate::event_stream::EventStream;
+use crate::event_stream_reader::EventStreamReader;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn small_state_is_read_by_key_and_in_pages() {
@@ -38,8 +38,8 @@ async fn a_writer_commits_after_the_readers_dropped_their_copies() {
     assert_eq!((&renewed["outcome"], &renewed["version"]), (&json!("read"), &read["version"]), "{renewed}");
     let path = |id: &str| format!("/v1/sessions/{id}/events");
     let address = client.server.address;
-    let mut to_reader = EventStream::connect(address, &path(&reader.id), &reader.secret).await.expect("accepted");
-    let mut to_writer = EventStream::connect(address, &path(&writer.id), &writer.secret).await.expect("accepted");
+    let mut to_reader = EventStreamReader::connect(address, &path(&reader.id), &reader.secret).await.expect("accepted");
+    let mut to_writer = EventStreamReader::connect(address, &path(&writer.id), &writer.secret).await.expect("accepted");
     let intent = client.ok("POST /v1/cache/users/7:intend", &writer.secret, actor(&writer.id)).await;
     assert_eq!((&intent["outcome"], &intent["waiting_for"]), (&json!("intended"), &json!(1)), "{intent}");
     let commit = json!({ "intent": intent["intent"] });

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::api_client::{ApiClient, digest, token};
-use crate::event_stream::EventStream;
+use crate::event_stream_reader::EventStreamReader;
 use crate::transport_clients::{HttpConnection, with_timeout};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -127,7 +127,7 @@ async fn a_session_receives_its_own_events_with_their_positions() {
     let lease = client.acquire_in(&session, "a").await;
     client.acquire_in(&other, "b").await;
     let path = format!("/v1/sessions/{}/events", session.id);
-    let mut events = EventStream::connect(client.server.address, &path, &session.secret).await.expect("accepted");
+    let mut events = EventStreamReader::connect(client.server.address, &path, &session.secret).await.expect("accepted");
     client.ok("POST /v1/leases/b:revoke", "", json!({ "comment": "of another session" })).await;
     client.ok("POST /v1/leases/a:handoff", &token(&lease), json!({ "to": "w3", "mode": "gap", "drain": "30s" })).await;
     let draining = events.next().await.expect("the stream is open");
@@ -150,8 +150,8 @@ async fn a_quiet_stream_of_events_carries_heartbeats() {
     let (session, address) = (client.open_session("w1").await, client.server.address);
     let lease = client.acquire_in(&session, "a").await;
     let path = format!("/v1/sessions/{}/events", session.id);
-    let mut of_session = EventStream::connect(address, &path, &session.secret).await.expect("accepted");
-    let mut of_watch = EventStream::connect(address, "/v1/events?prefix=a", "").await.expect("accepted");
+    let mut of_session = EventStreamReader::connect(address, &path, &session.secret).await.expect("accepted");
+    let mut of_watch = EventStreamReader::connect(address, "/v1/events?prefix=a", "").await.expect("accepted");
     let (first, second) = tokio::join!(of_session.block(), of_watch.block());
     assert_eq!((first.as_deref(), second.as_deref()), (Some(": heartbeat"), Some(": heartbeat")));
     client.ok("POST /v1/leases/a:revoke", "", json!({ "comment": "to cause an event" })).await;
@@ -169,11 +169,11 @@ async fn a_new_listener_replaces_the_earlier_one_and_needs_the_secret() {
     let lease = client.acquire_in(&session, "a").await;
     let (address, path) = (client.server.address, format!("/v1/sessions/{}/events", session.id));
     for headers in ["", &other.secret] {
-        let Err((status, body)) = EventStream::connect(address, &path, headers).await else { panic!("accepted") };
+        let Err((status, body)) = EventStreamReader::connect(address, &path, headers).await else { panic!("accepted") };
         assert!(status == 403 && body.contains("the session's secret is missing or wrong"), "{status} {body}");
     }
-    let mut first = EventStream::connect(address, &path, &session.secret).await.expect("accepted");
-    let mut second = EventStream::connect(address, &path, &session.secret).await.expect("accepted");
+    let mut first = EventStreamReader::connect(address, &path, &session.secret).await.expect("accepted");
+    let mut second = EventStreamReader::connect(address, &path, &session.secret).await.expect("accepted");
     let close = first.next().await.expect("the reason for the end");
     assert_eq!((close.name.as_str(), &close.data["code"]), ("close", &"CONFLICT".into()), "{close:?}");
     assert!(first.next().await.is_none());
@@ -181,7 +181,9 @@ async fn a_new_listener_replaces_the_earlier_one_and_needs_the_secret() {
     let ended = second.next().await.expect("the stream is open");
     assert_eq!((ended.name.as_str(), &ended.data["lease"]), ("ended", &lease["lease"]));
     client.ok(&format!("POST /v1/sessions/{}:close", session.id), &session.secret, json!({})).await;
-    let Err((status, body)) = EventStream::connect(address, &path, &session.secret).await else { panic!("accepted") };
+    let Err((status, body)) = EventStreamReader::connect(address, &path, &session.secret).await else {
+        panic!("accepted")
+    };
     assert!(status == 410 && body.contains("LEASE_LOST"), "{status} {body}");
     client.server.stop().await;
 }

@@ -4,7 +4,7 @@ mod audit_and_backup;
 mod cache;
 mod commands;
 mod extract;
-mod health;
+mod health_and_metrics;
 mod queries;
 mod queues;
 mod respond;
@@ -23,7 +23,7 @@ use verbs::{CacheVerb, LeaseVerb, ProposalVerb, QueueVerb, SessionVerb};
 
 pub use audit_and_backup::verification_body;
 pub use extract::{NoQuery, PathName, StrictQuery};
-pub use health::openmetrics;
+pub use health_and_metrics::openmetrics;
 
 /// One method at one path.
 struct Route {
@@ -114,10 +114,10 @@ fn table() -> Vec<Route> {
         Route::post("/v1/cluster:step_down", commands::step_down),
         Route::get("/v1/keys", queries::keys),
         Route::get("/v1/backup", audit_and_backup::backup),
-        Route::get("/v1/openapi.json", health::openapi_document),
-        Route::get("/healthz", health::alive),
-        Route::get("/readyz", health::ready),
-        Route::get("/metrics", health::metrics),
+        Route::get("/v1/openapi.json", health_and_metrics::openapi_document),
+        Route::get("/healthz", health_and_metrics::alive),
+        Route::get("/readyz", health_and_metrics::ready),
+        Route::get("/metrics", health_and_metrics::metrics),
     ]
 }
 

@@ -4,7 +4,7 @@ mod audit_and_backup;
 mod charters;
 mod cluster;
 mod coverage;
-mod health;
+mod health_and_metrics;
 mod leases;
 mod operation;
 mod payloads;
@@ -86,7 +86,7 @@ fn build() -> OpenApi {
     coverage::describe(&mut document);
     proposals::describe(&mut document);
     cluster::describe(&mut document);
-    health::describe(&mut document);
+    health_and_metrics::describe(&mut document);
     let mut info = Info::new("Leasehold", env!("CARGO_PKG_VERSION"));
     info.description = Some(DESCRIPTION.to_owned());
     info.license = Some(License::builder().name("Apache-2.0").identifier(Some("Apache-2.0")).build());

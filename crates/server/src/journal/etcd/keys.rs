@@ -45,7 +45,7 @@ impl JournalKeys {
     }
 
     /// The ids of the keys that the servers share.
-    pub fn shared_keys(&self) -> Vec<u8> {
+    pub fn key_digests(&self) -> Vec<u8> {
         self.named("keys")
     }
 

@@ -28,6 +28,7 @@ mod batch_value;
 mod client;
 mod cluster_status;
 mod error;
+mod key_digest_record;
 mod keys;
 mod leadership;
 mod local;
@@ -38,7 +39,6 @@ mod open;
 pub mod pb;
 mod quota;
 mod reader;
-mod shared_keys;
 mod snapshots;
 mod standby;
 mod version;
@@ -52,8 +52,8 @@ use tokio::task::JoinHandle;
 
 pub use client::{EtcdEndpoints, EtcdTls};
 pub use cluster_status::{EtcdMember, EtcdStatus, EtcdStatusReader};
+pub use key_digest_record::KeyDigestRecord;
 pub use quota::{QUOTA, Quota};
-pub use shared_keys::SharedKeys;
 pub use snapshots::EtcdSnapshotStore;
 pub use standby::{LeaderHandle, Standby, StandbyObserver};
 
@@ -77,7 +77,7 @@ pub struct EtcdLocation {
     accept_restored: bool,
     insecure: bool,
     local: Arc<LocalFiles>,
-    shared_keys: Option<Arc<dyn SharedKeys>>,
+    key_digests: Option<Arc<dyn KeyDigestRecord>>,
 }
 
 impl EtcdLocation {
@@ -94,7 +94,7 @@ impl EtcdLocation {
             accept_restored: false,
             insecure: false,
             local,
-            shared_keys: None,
+            key_digests: None,
         })
     }
 
@@ -109,8 +109,8 @@ impl EtcdLocation {
     }
 
     /// Sets the keys that are compared with those of the other servers.
-    pub fn with_shared_keys(self, keys: Arc<dyn SharedKeys>) -> Self {
-        Self { shared_keys: Some(keys), ..self }
+    pub fn with_key_digests(self, keys: Arc<dyn KeyDigestRecord>) -> Self {
+        Self { key_digests: Some(keys), ..self }
     }
 
     /// Sets whether an etcd with authentication is accepted although its version lets others bypass it.

@@ -122,8 +122,8 @@ impl EtcdReader<'_> {
     }
 
     /// The record of the keys that the servers share.
-    pub async fn shared_keys(&self) -> Result<Option<Vec<u8>>, EtcdReadError> {
-        Ok(self.one(&self.keys.shared_keys()).await?.map(|entry| entry.value.to_vec()))
+    pub async fn key_digests(&self) -> Result<Option<Vec<u8>>, EtcdReadError> {
+        Ok(self.one(&self.keys.key_digests()).await?.map(|entry| entry.value.to_vec()))
     }
 
     async fn one(&self, key: &[u8]) -> Result<Option<KeyValue>, EtcdReadError> {

@@ -9,7 +9,7 @@ use super::leadership::{EtcdLeadership, Generation, address};
 use super::local::HighWater;
 use super::open::CheckedEtcd;
 use super::pb::{Event, KeyValue, WatchCreateRequest, WatchRequest, WatchResponse, event::EventType, watch_request};
-use super::{EtcdJournal, EtcdLocation, EtcdOpenError, SharedKeys};
+use super::{EtcdJournal, EtcdLocation, EtcdOpenError, KeyDigestRecord};
 use crate::journal::{OpenError, OpenedJournal, Replay, ReplayedHead};
 
 /// Interval at which the standby checks its own lease.
@@ -35,7 +35,7 @@ pub struct Standby {
 pub struct LeaderHandle {
     leadership: Arc<EtcdLeadership>,
     generation: Generation,
-    shared_keys: Option<Arc<dyn SharedKeys>>,
+    key_digests: Option<Arc<dyn KeyDigestRecord>>,
 }
 
 /// Receives the progress of a standby.
@@ -59,7 +59,7 @@ impl EtcdLocation {
     /// Checks etcd and stands by.
     pub async fn stand_by(&self) -> Result<Standby, OpenError> {
         let etcd = CheckedEtcd::check(self).await?;
-        etcd.check_keys(self.shared_keys.as_deref()).await?;
+        etcd.check_keys(self.key_digests.as_deref()).await?;
         let leadership = etcd.register(self).await?;
         let location = self.clone();
         Ok(Standby { location, etcd, leadership, position: 0, journal: None, restored: false, accepted: 0 })
@@ -264,12 +264,12 @@ impl Standby {
         replay: &mut (dyn Replay + Send),
     ) -> Result<(OpenedJournal<EtcdJournal>, LeaderHandle), OpenError> {
         let leadership = Arc::new(self.leadership);
-        if let Err(error) = self.etcd.check_leading_keys(self.location.shared_keys.as_deref()).await {
+        if let Err(error) = self.etcd.check_leading_keys(self.location.key_digests.as_deref()).await {
             leadership.end().await;
             return Err(error);
         }
-        let shared_keys = self.location.shared_keys.clone();
-        let leader = LeaderHandle { leadership: leadership.clone(), generation: generation.clone(), shared_keys };
+        let key_digests = self.location.key_digests.clone();
+        let leader = LeaderHandle { leadership: leadership.clone(), generation: generation.clone(), key_digests };
         let opened = self.etcd.open(leadership, generation, self.position, self.restored, replay).await?;
         Ok((opened, leader))
     }
@@ -283,7 +283,7 @@ impl Standby {
 impl LeaderHandle {
     /// Records the keys that the servers share, for as long as this server leads. Never ends.
     pub async fn record_keys(&self) {
-        match &self.shared_keys {
+        match &self.key_digests {
             Some(keys) => self.leadership.record_keys(&self.generation, &**keys).await,
             None => std::future::pending().await,
         }

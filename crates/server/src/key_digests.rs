@@ -11,22 +11,22 @@ use std::sync::Arc;
 use leasehold_seal::{Kid, wall_ms};
 
 use crate::journal::KeyMismatch;
-use crate::journal::etcd::SharedKeys;
+use crate::journal::etcd::KeyDigestRecord;
 use crate::keys::{CLUSTER_KEY, KeySource, ServerKeys};
 use crate::sealing::{TokenSealer, key_file_name, stamp_file_name};
 
 /// First line of a record.
 const VERSION: &str = "leasehold-keys 1";
 
-/// The keys of this server.
-pub struct ClusterKeys {
+/// The keys of this server, as digests and ids for the record.
+pub struct KeyDigests {
     /// `None` if this server makes random keys of its own.
     directory: Option<PathBuf>,
     keys: Arc<ServerKeys>,
     sealer: Arc<TokenSealer>,
 }
 
-impl ClusterKeys {
+impl KeyDigests {
     /// The keys that a server has loaded.
     pub fn new(source: &KeySource, keys: Arc<ServerKeys>, sealer: Arc<TokenSealer>) -> Self {
         Self { directory: source.directory().map(Into::into), keys, sealer }
@@ -47,7 +47,7 @@ impl ClusterKeys {
     }
 }
 
-impl SharedKeys for ClusterKeys {
+impl KeyDigestRecord for KeyDigests {
     /// Without a key directory there is nothing to share, and the record says so.
     fn record(&self) -> String {
         let mut text = format!("{VERSION}\n");
@@ -174,14 +174,14 @@ mod tests {
         directory
     }
 
-    fn load(source: &KeySource) -> ClusterKeys {
+    fn load(source: &KeySource) -> KeyDigests {
         let sealer = source.directory().map_or_else(TokenSealer::default, |directory| {
             TokenSealer::open(directory.to_owned()).expect("the keys are active")
         });
-        ClusterKeys::new(source, Arc::new(source.load().expect("the keys load")), Arc::new(sealer))
+        KeyDigests::new(source, Arc::new(source.load().expect("the keys load")), Arc::new(sealer))
     }
 
-    fn of(directory: &tempfile::TempDir) -> ClusterKeys {
+    fn of(directory: &tempfile::TempDir) -> KeyDigests {
         load(&KeySource::SharedIn(directory.path().to_owned()))
     }
 

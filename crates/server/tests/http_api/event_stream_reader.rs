@@ -17,13 +17,13 @@ pub struct ReceivedEvent {
 }
 
 /// A response whose body is a stream of events.
-pub struct EventStream {
+pub struct EventStreamReader {
     connection: BufReader<TcpStream>,
     /// Decoded from chunks and not read yet.
     text: String,
 }
 
-impl EventStream {
+impl EventStreamReader {
     /// Sends the request; returns the status and the body instead if it is refused.
     pub async fn connect(address: SocketAddr, path: &str, headers: &str) -> Result<Self, (u16, String)> {
         let mut connection = BufReader::new(TcpStream::connect(address).await.expect("the server listens"));
