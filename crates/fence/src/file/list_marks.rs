@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::format::{HEADER_LEN, HeaderError, LogHeader};
+use super::log_format::{HEADER_LEN, HeaderError, LogHeader};
 use super::{FencedLog, atomic_file};
 use crate::{Error, MarkInfo};
 

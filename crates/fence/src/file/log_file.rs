@@ -11,8 +11,8 @@ use leasehold_core::limits::LOG_ENTRY_BYTES;
 use rustix::fs::{FlockOperation, flock, fstatfs};
 use rustix::io::Errno;
 
-use super::format::{self, EntryHead, HEAD_LEN, HEADER_LEN, HeaderError, LogHeader};
 use super::identity::{FileIdentity, OWNER_ONLY};
+use super::log_format::{self, EntryHead, HEAD_LEN, HEADER_LEN, HeaderError, LogHeader};
 use crate::error::OTHER_FENCE;
 use crate::{Error, FenceId, FenceRefusal, MarkLoss, lock_holders};
 
@@ -82,7 +82,9 @@ impl LogFile {
         let corrupt = |reason| Error::Corrupt { file: path.to_owned(), offset: 0, reason };
         let header = LogHeader::decode(&bytes).map_err(|error| match error {
             HeaderError::Shape => FenceRefusal::MarkLost(MarkLoss::Unreadable).into(),
-            HeaderError::Version(found) => Error::Version { found: found.into(), supported: format::VERSION.into() },
+            HeaderError::Version(found) => {
+                Error::Version { found: found.into(), supported: log_format::VERSION.into() }
+            }
             HeaderError::Checksum => corrupt("the header's checksum does not match"),
         })?;
         Ok((Self { path: path.to_owned(), file, salt: header.salt, version: header.version }, header))
@@ -144,12 +146,12 @@ impl LogFile {
         }
         let mut bytes = vec![0; HEAD_LEN];
         self.file.read_exact_at(&mut bytes, offset)?;
-        let Some(length) = format::entry_len(&bytes, index).filter(|length| *length as u64 <= end - offset) else {
+        let Some(length) = log_format::entry_len(&bytes, index).filter(|length| *length as u64 <= end - offset) else {
             return Ok(None);
         };
         bytes.resize(length, 0);
         self.file.read_exact_at(&mut bytes[HEAD_LEN..], offset + HEAD_LEN as u64)?;
-        Ok(format::decode(self.salt, &bytes).map(|head| (head, bytes)))
+        Ok(log_format::decode(self.salt, &bytes).map(|head| (head, bytes)))
     }
 
     /// Ensures that the incomplete entry at `offset` is a torn append, which may be cut off. Each append is synced before the
@@ -168,8 +170,8 @@ impl LogFile {
             if found_index <= index || found_index - index > MAX_INDEX_GAP {
                 continue;
             }
-            let length = format::entry_len(bytes, found_index).filter(|length| *length <= bytes.len());
-            if length.and_then(|length| format::decode(self.salt, &bytes[..length])).is_some() {
+            let length = log_format::entry_len(bytes, found_index).filter(|length| *length <= bytes.len());
+            if length.and_then(|length| log_format::decode(self.salt, &bytes[..length])).is_some() {
                 return Err(self.corrupt(offset, "an entry is incomplete and a complete one follows"));
             }
         }

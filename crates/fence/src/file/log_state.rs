@@ -2,8 +2,8 @@
 
 use leasehold_core::token::{Incarnation, Number};
 
-use super::format::{EntryHead, EntryKind, HAS_INCARNATION, HEADER_LEN, SEALED, STRICT};
 use super::identity::FileIdentity;
+use super::log_format::{EntryHead, EntryKind, HAS_INCARNATION, HEADER_LEN, SEALED, STRICT};
 use crate::Mark;
 
 /// State after replaying the entries up to `end`.

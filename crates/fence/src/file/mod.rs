@@ -28,13 +28,13 @@
 
 mod atomic_file;
 mod fenced_file;
-mod format;
 mod identity;
 mod list_marks;
 mod log_file;
+mod log_format;
+mod log_reader;
 mod log_state;
 mod operator;
-mod reader;
 #[cfg(test)]
 mod tests;
 
@@ -52,12 +52,12 @@ use crate::observer::EventSink;
 use crate::seal_verifier::SealCheck;
 use crate::{ApplyOnce, Counters, Error, FenceId, Mark, MarkLoss, Observer, Operation, SealVerifier};
 pub use fenced_file::FencedFile;
-use format::{EntryHead, EntryKind, LogHeader};
 pub(crate) use identity::{OWNER_ONLY, restrict_access};
 pub use list_marks::list_marks;
 use log_file::{EntryAt, LockMode, LogFile};
+use log_format::{EntryHead, EntryKind, LogHeader};
+pub use log_reader::{Checkpoint, LogReader, LogRecord};
 use log_state::LogState;
-pub use reader::{Checkpoint, LogReader, LogRecord};
 
 /// Default of [`FencedLog::with_claim_timeout`].
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
@@ -83,7 +83,7 @@ impl FencedLog {
         log_file::create(path, |identity| {
             let mut bytes = LogHeader::new(id.key(), salt).encode().to_vec();
             let head = EntryHead { kind: EntryKind::Armed { identity }, index: 0, number: 0, incarnation: 0, flags: 0 };
-            bytes.extend(format::encode(salt, head, &[]));
+            bytes.extend(log_format::encode(salt, head, &[]));
             bytes
         })
     }
@@ -281,7 +281,7 @@ fn stored_mark(file: &LogFile, state: &LogState) -> Result<StoredMark, Error> {
 
 /// Cuts off a torn append, writes one entry at the end, and syncs it.
 fn write_entry(file: &LogFile, state: &mut LogState, head: EntryHead, bytes: &[u8]) -> Result<(), AppendError> {
-    let entry = format::encode(file.salt, head, bytes);
+    let entry = log_format::encode(file.salt, head, bytes);
     file.file.set_len(state.end).map_err(Error::from)?;
     if let Err(error) = file.file.write_all_at(&entry, state.end) {
         // If this fails too, a partial entry may remain; the next append cuts it off.

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use leasehold_core::token::{Incarnation, Number};
 
-use super::format::{EntryHead, EntryKind};
 use super::identity::FileIdentity;
 use super::log_file::{LockMode, LogFile};
+use super::log_format::{EntryHead, EntryKind};
 use super::log_state::LogState;
 use super::{CLAIM_TIMEOUT, FencedLog, read_to_end, stored_mark, write_entry};
 use crate::admission::StoredMark;

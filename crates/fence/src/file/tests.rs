@@ -15,7 +15,7 @@ fn append_without_fence(path: &Path, entries: &[(EntryKind, u64)]) {
     for (index, (kind, number)) in (1..).zip(entries) {
         let head = EntryHead { kind: *kind, index, number: *number, incarnation: 1, flags: 0 };
         let end = log_file.file.metadata().expect("its length").len();
-        let entry = format::encode(log_file.salt, head, &number.to_le_bytes());
+        let entry = log_format::encode(log_file.salt, head, &number.to_le_bytes());
         log_file.file.write_all_at(&entry, end).expect("written");
     }
 }

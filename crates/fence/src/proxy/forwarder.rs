@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
-use super::connection::{BODY_TIMEOUT, ClientConnection, TimedBody};
+use super::connection_deadlines::{BODY_TIMEOUT, ClientConnection, TimedBody};
 use super::listener::{accept, http_builder};
 use super::upstream::{ProxyBody, Upstream, UpstreamUrl, is_grpc, problem_response};
 use super::{ProxyError, bind, peer_owner, web_origin};

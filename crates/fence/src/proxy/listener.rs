@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::{Layer, ServiceExt};
 
 use super::ProxyConfig;
-use super::connection::{BODY_TIMEOUT, ClientConnection, TimedBody};
+use super::connection_deadlines::{BODY_TIMEOUT, ClientConnection, TimedBody};
 use super::upstream::{ProxyBody, Upstream, is_grpc, problem_response};
 use super::web_origin;
 use crate::http::{CLAIM_GRPC_PATH, CLAIM_PATH, Fence, FenceService, PROBE_METHOD, UpstreamOutcome};

@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use super::connection::ClientConnection;
+use super::connection_deadlines::ClientConnection;
 use super::listener::{accept, http_builder};
 use super::upstream::{ProxyBody, problem_response};
 use super::web_origin;

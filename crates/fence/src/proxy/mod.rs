@@ -16,7 +16,7 @@
 //!
 //! On the holder's side, [`TokenForwarder`] adds the token to the requests of a program that cannot.
 
-mod connection;
+mod connection_deadlines;
 mod forwarder;
 mod listener;
 mod metrics;

@@ -22,7 +22,7 @@ use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::net::TcpStream;
 
-use super::connection::TimedBody;
+use super::connection_deadlines::TimedBody;
 use crate::http::{FenceProblem, LEASE_TOKEN, RequestBody, UpstreamOutcome};
 
 /// The body of a response: of the service, or of an error response of the proxy.

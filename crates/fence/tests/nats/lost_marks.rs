@@ -1,4 +1,4 @@
-//! Streams that remove records, subjects without a readable mark, and marks of another fence.
+//! Lost marks: streams that remove records, subjects without a readable mark, and marks of another fence.
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::Context;

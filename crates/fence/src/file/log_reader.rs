@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use leasehold_core::token::Number;
 
-use super::format::{EntryKind, HEADER_LEN};
 use super::log_file::{EntryAt, LockMode, LogFile};
+use super::log_format::{EntryKind, HEADER_LEN};
 use crate::{Error, FenceId, Mark, Verdict, admit};
 
 /// Number of bytes read under one lock.
@@ -48,7 +48,7 @@ pub struct LogReader {
     offset: u64,
     index: u64,
     /// Entries read and not returned yet: head, payload, and the offset of the next entry.
-    buffered: VecDeque<(super::format::EntryHead, Vec<u8>, u64)>,
+    buffered: VecDeque<(super::log_format::EntryHead, Vec<u8>, u64)>,
     position: Checkpoint,
     dropped: u64,
     lock_timeout: Duration,
