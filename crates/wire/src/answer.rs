@@ -4,7 +4,7 @@ use leasehold_core::command::{Answer, SessionGrant};
 use leasehold_core::ids::LeaseId;
 use leasehold_core::refusal::Refusal;
 
-use crate::caller::TokenIssuer;
+use crate::command_context::TokenIssuer;
 use crate::enums::missing_field;
 use crate::lease::{decode_current, decode_grant, encode_current, encode_grant};
 use crate::payload::{decode_cache_answer, decode_delivery_answer};

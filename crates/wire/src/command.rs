@@ -9,8 +9,8 @@ use leasehold_core::token::{Cluster, Token};
 use prost::Message;
 use sha2::{Digest, Sha256};
 
-use crate::caller::{CommandContext, TokenIssuer};
 use crate::charter::{decode_charter, encode_charter};
+use crate::command_context::{CommandContext, TokenIssuer};
 use crate::coverage::{decode_reports, encode_reports};
 use crate::enums::missing_field;
 use crate::lease::{

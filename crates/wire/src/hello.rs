@@ -8,7 +8,7 @@ use leasehold_core::refusal::Refusal;
 use leasehold_core::secret::{SESSION_SECRET_BYTES, SecretDigest, SessionSecret};
 use leasehold_core::token::Token;
 
-use crate::caller::TokenIssuer;
+use crate::command_context::TokenIssuer;
 use crate::enums::missing_field;
 use crate::problem::problem;
 use crate::{Code, session_bits, session_id, v1};

@@ -9,15 +9,17 @@ mod cache;
 mod charter;
 mod cluster;
 mod coverage;
+mod done;
 mod event;
 mod keys;
 mod lease_batch;
 mod lease_command;
+mod lease_request;
+mod lease_response;
 mod problem;
 mod proposal;
 mod queue;
-mod request;
-mod response;
+mod request_fields;
 mod session;
 mod state;
 mod view;
@@ -28,11 +30,12 @@ pub use charter::{
     AtExpiryBody, CharterBody, CharterEntryBody, HandoffTermsBody, PreemptionBody, RenewalBody, SetCharterBody,
     StartsFromBody, TargetBody,
 };
-pub use cluster::{ClusterBody, EtcdMemberBody, SetMaxTtlBody, StepDownBody};
+pub use cluster::{ClusterBody, EtcdMemberBody, SetMaxTtlBody, StepDownBody, WaiveBody};
 pub use coverage::{
     CoverageBody, FenceReportBody, FenceReportsBody, LastZombieBody, RefusedZombieBody, TargetCoverageBody,
     TargetSlotBody,
 };
+pub use done::DoneBody;
 pub use event::EventBody;
 pub use keys::{PublicSealKeyBody, SealKeySetBody};
 pub use lease_batch::{
@@ -42,19 +45,19 @@ pub use lease_batch::{
 pub use lease_command::{
     CollectBelowBody, CollectBody, PinBody, ProgressBody, PutBody, ResizeBody, RevisionBody, TokenBody, VetoBody,
 };
+pub use lease_request::{
+    AcquireBody, CapacityBody, CheckBody, FreeBody, HandoffBody, ReleaseBody, RenewBody, RevokeBody,
+};
+pub use lease_response::{CurrentLeaseBody, GrantBody};
 pub use problem::{BODY_TOO_LARGE, PROBLEM_TYPE, ProblemBody};
 pub use proposal::{ApproveBody, ProposalBody};
 pub use queue::{
     DeadLetterBody, DeliveriesBody, DeliveryBody, ExtendBody, ExtendedBody, ItemBody, NackBody, NackedBody, QueueBody,
     ReceiptBody, ReceiveBody, SendBody, SentBody,
 };
-pub use request::{
-    AcquireBody, CapacityBody, CheckBody, FreeBody, HandoffBody, OpenSessionBody, ReleaseBody, RenewBody, RevokeBody,
-    WaiveBody,
-};
-pub use response::{CurrentLeaseBody, DoneBody, GrantBody, SessionBody, SessionStateBody};
 pub use session::{
-    CancelWaitBody, HeldDigestBody, ReconcileBody, RenewSessionBody, SessionLeaseBody, SessionLeasesBody,
+    CancelWaitBody, HeldDigestBody, OpenSessionBody, ReconcileBody, RenewSessionBody, SessionBody, SessionLeaseBody,
+    SessionLeasesBody, SessionStateBody,
 };
 pub use state::{StateBody, StateEntryBody};
 pub use view::{

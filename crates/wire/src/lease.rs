@@ -11,7 +11,7 @@ use leasehold_core::name::resource_hash;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::token::{Number, Token, TokenError};
 
-use crate::caller::{CommandContext, TokenIssuer};
+use crate::command_context::{CommandContext, TokenIssuer};
 use crate::enums::{
     decode_access, decode_number, decode_scope, encode_access, encode_optional, encode_scope, missing_field,
     optional_enum, required_enum,

@@ -51,10 +51,10 @@ pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "
 
 mod answer;
 pub mod bounded_codec;
-mod caller;
 mod charter;
 pub mod codes;
 mod command;
+mod command_context;
 mod coverage;
 pub mod duration;
 mod enums;
@@ -70,10 +70,10 @@ mod problem;
 mod view;
 
 pub use answer::{RenewBatchReply, decode_answer, encode_answer};
-pub use caller::{CommandContext, TokenIssuer};
 pub use charter::{decode_charter, encode_charter};
 pub use codes::Code;
 pub use command::{DecodedCommand, core_request, encode_command, presented_lease, presented_token, request_digest};
+pub use command_context::{CommandContext, TokenIssuer};
 pub use coverage::encode_coverage;
 pub use event::{decode_event, encode_event};
 pub use hello::{FEATURES, HelloRequest, PROTOCOL, decode_hello, decode_highest_token, welcome};

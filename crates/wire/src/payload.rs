@@ -9,7 +9,7 @@ use leasehold_core::refusal::Refusal;
 use leasehold_core::time::GrantorTime;
 use leasehold_core::token::{Number, Token, TokenScope};
 
-use crate::caller::{CommandContext, TokenIssuer};
+use crate::command_context::{CommandContext, TokenIssuer};
 use crate::enums::{decode_number, missing_field};
 use crate::lease::decode_lease_ref;
 use crate::{session_bits, v1};

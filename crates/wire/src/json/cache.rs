@@ -4,7 +4,7 @@ use leasehold_core::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 
 use super::hex;
-use super::request::{decimal, session};
+use super::request_fields::{decimal, session};
 use crate::duration::HumanDuration;
 use crate::v1;
 use crate::v1::cache_command::Command;

@@ -1,4 +1,4 @@
-//! Body of the cluster view: servers and etcd members.
+//! Bodies of commands about the cluster, and of the cluster view: servers and etcd members.
 
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +80,22 @@ impl SetMaxTtlBody {
 
 fn non_empty(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
+}
+
+/// `POST /v1/quarantine:waive`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(expecting = "an object", deny_unknown_fields)]
+pub struct WaiveBody {
+    /// Comment for the audit log.
+    pub comment: String,
+}
+
+impl WaiveBody {
+    /// Converts the body into the request.
+    pub fn into_operation(self) -> Operation {
+        Operation::WaiveQuarantine(v1::WaiveQuarantine { comment: self.comment })
+    }
 }
 
 impl From<v1::ClusterView> for ClusterBody {

@@ -5,7 +5,7 @@ use leasehold_core::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 
 use super::enum_word;
-use super::request::decimal;
+use super::request_fields::decimal;
 use crate::duration::HumanDuration;
 use crate::v1;
 use crate::v1::request::Operation;

@@ -4,7 +4,7 @@ use leasehold_core::ids::LeaseId;
 use leasehold_core::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 
-use super::request::{decimal, invalid_id, session};
+use super::request_fields::{decimal, invalid_id, session};
 use super::{GrantBody, ProblemBody};
 use crate::duration::HumanDuration;
 use crate::v1::request::Operation;

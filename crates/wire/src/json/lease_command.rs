@@ -4,7 +4,7 @@ use leasehold_core::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 
 use super::bytes::bytes_of;
-use super::request::{decimal, lease_ref};
+use super::request_fields::{decimal, lease_ref};
 use crate::duration::HumanDuration;
 use crate::v1;
 use crate::v1::request::Operation;

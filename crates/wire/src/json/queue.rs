@@ -5,7 +5,7 @@ use leasehold_core::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 
 use super::bytes::{bytes_of, bytes_text};
-use super::request::{decimal, session};
+use super::request_fields::{decimal, session};
 use super::{hex, optional_enum_word};
 use crate::duration::HumanDuration;
 use crate::v1::delivery_command::Command;

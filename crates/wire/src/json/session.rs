@@ -1,11 +1,95 @@
-//! Bodies of commands and queries about one session.
+//! Bodies about one session: to open, renew, reconcile and list it.
 
+use leasehold_core::lease::Validity;
 use leasehold_core::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 
-use super::request::{decimal, invalid_id};
+use super::request_fields::{decimal, invalid_id};
+use super::{enum_word, hex};
+use crate::duration::HumanDuration;
 use crate::v1::request::Operation;
-use crate::{lease_bits, lease_id, v1};
+use crate::{lease_bits, lease_id, session_id, v1};
+
+/// `POST /v1/sessions`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(expecting = "an object", deny_unknown_fields)]
+pub struct OpenSessionBody {
+    /// Name of the holder, for people.
+    pub holder: String,
+    /// Lifetime after each renewal.
+    pub ttl: HumanDuration,
+    /// Whether the session carries only the waits of requests with its idempotency keys. Their leases live by their own ttl.
+    #[serde(default)]
+    pub waits_only: bool,
+}
+
+impl OpenSessionBody {
+    /// Converts the body into the request.
+    pub fn into_request(self) -> v1::OpenSession {
+        v1::OpenSession { holder: self.holder, ttl_ms: self.ttl.millis(), waits_only: self.waits_only }
+    }
+}
+
+/// An open session.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SessionBody {
+    /// Id of the session.
+    pub session: String,
+    /// Secret that proves ownership, in hexadecimal: send it as `Session-Secret`. Only when the session was opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// The cluster, as printed in tokens.
+    pub cluster: String,
+    /// The incarnation of the cluster, as printed in tokens.
+    pub incarnation: String,
+    /// What the validity of leases rests on: `session`, `quorum` or `issuer`.
+    pub validity: String,
+    /// Maximum ttl of the cluster.
+    pub max_ttl_ms: u64,
+    /// Lifetime of the session after each renewal.
+    pub ttl_ms: u64,
+    /// Remaining lifetime of the session unless renewed.
+    pub remaining_ms: u64,
+}
+
+/// Omits the secret, which must not reach a log.
+impl std::fmt::Debug for SessionBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionBody").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+impl From<v1::Welcome> for SessionBody {
+    fn from(from: v1::Welcome) -> Self {
+        Self {
+            session: session_id(from.session).to_string(),
+            secret: (!from.secret.is_empty()).then(|| hex(&from.secret)),
+            validity: enum_word::<v1::Validity, _>(from.validity, Validity::word),
+            max_ttl_ms: from.max_ttl_ms,
+            ttl_ms: from.ttl_ms,
+            remaining_ms: from.remaining_ms,
+            cluster: from.cluster,
+            incarnation: from.incarnation,
+        }
+    }
+}
+
+/// A renewed session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SessionStateBody {
+    /// Id of the session.
+    pub session: String,
+    /// Lifetime of the session after each renewal.
+    pub ttl_ms: u64,
+    /// Remaining lifetime of the session unless renewed.
+    pub remaining_ms: u64,
+    /// Whether the leases of the session differ from `held` of the request: list them, and release what you do not know.
+    #[serde(default)]
+    pub mismatch: bool,
+}
 
 /// `POST /v1/sessions/{session}:renew`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

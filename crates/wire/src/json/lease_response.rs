@@ -1,4 +1,4 @@
-//! Response bodies for holders: grants, renewals and sessions.
+//! Response bodies about one lease: grants and renewals.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use leasehold_core::lease::{EndReason, LeaseState, Validity};
 use serde::{Deserialize, Serialize};
 
 use super::{ended_state, enum_word, hex, optional_enum_word};
-use crate::{lease_id, session_id, v1};
+use crate::{lease_id, v1};
 
 /// A granted lease.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,72 +142,4 @@ impl CurrentLeaseBody {
             state: LeaseState::Held.word().into(),
         }
     }
-}
-
-/// An open session.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct SessionBody {
-    /// Id of the session.
-    pub session: String,
-    /// Secret that proves ownership, in hexadecimal: send it as `Session-Secret`. Only when the session was opened.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret: Option<String>,
-    /// The cluster, as printed in tokens.
-    pub cluster: String,
-    /// The incarnation of the cluster, as printed in tokens.
-    pub incarnation: String,
-    /// What the validity of leases rests on: `session`, `quorum` or `issuer`.
-    pub validity: String,
-    /// Maximum ttl of the cluster.
-    pub max_ttl_ms: u64,
-    /// Lifetime of the session after each renewal.
-    pub ttl_ms: u64,
-    /// Remaining lifetime of the session unless renewed.
-    pub remaining_ms: u64,
-}
-
-/// Omits the secret, which must not reach a log.
-impl std::fmt::Debug for SessionBody {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SessionBody").field("session", &self.session).finish_non_exhaustive()
-    }
-}
-
-impl From<v1::Welcome> for SessionBody {
-    fn from(from: v1::Welcome) -> Self {
-        Self {
-            session: session_id(from.session).to_string(),
-            secret: (!from.secret.is_empty()).then(|| hex(&from.secret)),
-            validity: enum_word::<v1::Validity, _>(from.validity, Validity::word),
-            max_ttl_ms: from.max_ttl_ms,
-            ttl_ms: from.ttl_ms,
-            remaining_ms: from.remaining_ms,
-            cluster: from.cluster,
-            incarnation: from.incarnation,
-        }
-    }
-}
-
-/// A renewed session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct SessionStateBody {
-    /// Id of the session.
-    pub session: String,
-    /// Lifetime of the session after each renewal.
-    pub ttl_ms: u64,
-    /// Remaining lifetime of the session unless renewed.
-    pub remaining_ms: u64,
-    /// Whether the leases of the session differ from `held` of the request: list them, and release what you do not know.
-    #[serde(default)]
-    pub mismatch: bool,
-}
-
-/// Success without a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct DoneBody {
-    /// Always true.
-    pub done: bool,
 }

@@ -1,14 +1,15 @@
-//! Request bodies. Each one converts into the operation that a session stream would carry.
+//! Request bodies about one lease or resource. Each one converts into the operation that a session stream would carry.
 
 use leasehold_core::charter::HandoffMode;
 use leasehold_core::lease::EndReason;
 use leasehold_core::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 
+use super::request_fields::{decimal, invalid_id, lease_ref, session};
 use crate::duration::HumanDuration;
 use crate::enums::encode_optional;
 use crate::v1::request::Operation;
-use crate::{lease_bits, session_bits, v1};
+use crate::{lease_bits, v1};
 
 /// `POST /v1/leases/{name}:acquire`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -238,67 +239,4 @@ impl CapacityBody {
     pub fn into_operation(self, resource: &str) -> Operation {
         Operation::SetCapacity(v1::SetCapacity { resource: resource.into(), units: self.units })
     }
-}
-
-/// `POST /v1/quarantine:waive`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(expecting = "an object", deny_unknown_fields)]
-pub struct WaiveBody {
-    /// Comment for the audit log.
-    pub comment: String,
-}
-
-impl WaiveBody {
-    /// Converts the body into the request.
-    pub fn into_operation(self) -> Operation {
-        Operation::WaiveQuarantine(v1::WaiveQuarantine { comment: self.comment })
-    }
-}
-
-/// `POST /v1/sessions`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(expecting = "an object", deny_unknown_fields)]
-pub struct OpenSessionBody {
-    /// Name of the holder, for people.
-    pub holder: String,
-    /// Lifetime after each renewal.
-    pub ttl: HumanDuration,
-    /// Whether the session carries only the waits of requests with its idempotency keys. Their leases live by their own ttl.
-    #[serde(default)]
-    pub waits_only: bool,
-}
-
-impl OpenSessionBody {
-    /// Converts the body into the request.
-    pub fn into_request(self) -> v1::OpenSession {
-        v1::OpenSession { holder: self.holder, ttl_ms: self.ttl.millis(), waits_only: self.waits_only }
-    }
-}
-
-/// Refers to a lease by the name of its resource and its token.
-pub(super) fn lease_ref(resource: &str, token: String) -> v1::LeaseRef {
-    v1::LeaseRef {
-        selector: Some(v1::lease_ref::Selector::Resource(resource.into())),
-        token_number: 0,
-        token,
-        holder: None,
-    }
-}
-
-/// Parses the id of a session.
-pub(super) fn session(text: Option<&str>) -> Result<Option<u64>, Refusal> {
-    text.map(|text| text.parse().map(session_bits).map_err(|_| invalid_id("session"))).transpose()
-}
-
-pub(super) const fn invalid_id(field: &'static str) -> Refusal {
-    Refusal::Invalid { field, reason: "not an id; write it like 17.0" }
-}
-
-/// Parses a 64-bit number, which JSON carries as a text of decimal digits.
-pub(super) fn decimal(field: &'static str, text: &str) -> Result<u64, Refusal> {
-    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let number = if plain { text.parse().ok() } else { None };
-    number.ok_or(Refusal::Invalid { field, reason: "must be a text of decimal digits below 2^64, like \"42\"" })
 }

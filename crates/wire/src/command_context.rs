@@ -1,4 +1,4 @@
-//! The sender of a request: its session, and the cluster whose tokens it presents.
+//! Context of a command: the session that sent it, and the cluster whose tokens it presents.
 
 use leasehold_core::ids::SessionId;
 use leasehold_core::refusal::Refusal;
