@@ -9,7 +9,7 @@ use leasehold_core::command::{Command, LeaseRef};
 use leasehold_core::holder::{Loss, NextStep};
 use leasehold_core::lease::EndReason;
 
-use crate::session_worker::LeaseOwner;
+use crate::session_worker::OwnedLease;
 use crate::{Error, GuardState, LeaseHandle, RequestError};
 
 /// A held lease. A background thread renews it while the guard lives. Not `Clone`: a lease has one guard; clone its
@@ -18,7 +18,7 @@ use crate::{Error, GuardState, LeaseHandle, RequestError};
 /// Dropping the guard releases the lease without waiting; [`Guard::release`] waits.
 #[must_use = "dropping a guard releases its lease"]
 pub struct Guard {
-    owner: LeaseOwner,
+    owned: OwnedLease,
     handle: LeaseHandle,
 }
 
@@ -66,9 +66,9 @@ impl From<RunError> for Error {
 }
 
 impl Guard {
-    pub(crate) fn new(owner: LeaseOwner) -> Self {
-        let handle = LeaseHandle { lease: owner.lease.clone(), worker: owner.worker.clone() };
-        Self { owner, handle }
+    pub(crate) fn new(owned: OwnedLease) -> Self {
+        let handle = LeaseHandle { lease: owned.lease.clone(), worker: owned.worker.clone() };
+        Self { owned, handle }
     }
 
     /// Runs work that stops when the lease does: the future is dropped at the local deadline. The lease is released only after
@@ -133,14 +133,14 @@ impl Guard {
     ///
     /// The release is sent even if this future is dropped.
     pub async fn release(mut self) -> Result<(), RequestError<()>> {
-        self.owner.disarm();
-        self.owner.worker.release(self.owner.lease.clone()).outcome().await
+        self.owned.disarm();
+        self.owned.worker.release(self.owned.lease.clone()).outcome().await
     }
 
     /// Releases the lease like [`Guard::release`], and returns how it ended according to the grantor: a release does not change
     /// the reason of an end that was announced before, such as a revocation with a grace period (L6).
     pub async fn release_with_reason(self) -> Result<EndReason, Error> {
-        let (worker, lease) = (self.owner.worker.clone(), LeaseRef::by_id(self.lease_id(), self.token_number()));
+        let (worker, lease) = (self.owned.worker.clone(), LeaseRef::by_id(self.lease_id(), self.token_number()));
         if let Err(error) = self.release().await.map_err(RequestError::into_error) {
             return error.end_reason().ok_or(error);
         }

@@ -111,7 +111,7 @@ mod transport;
 pub mod types;
 mod unary_leases;
 mod unary_sessions;
-mod wait_session;
+mod unary_waits;
 mod watch;
 
 pub use audit::{AuditExportStream, AuditFilter, AuditPage, AuditPages};

@@ -235,7 +235,7 @@ impl Lock {
 
 fn decode(response: Response) -> Result<Vec<Guard>, Error> {
     match response {
-        Response::Leases(owners) => Ok(owners.into_iter().map(Guard::new).collect()),
+        Response::Leases(leases) => Ok(leases.into_iter().map(Guard::new).collect()),
         _ => Err(Error::invalid_reply("an answer other than a grant")),
     }
 }

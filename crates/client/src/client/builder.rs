@@ -1,4 +1,4 @@
-//! The client builder.
+//! Builder of a client: servers, TLS, timeouts, holder name and session ttl.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};

@@ -12,12 +12,12 @@ use leasehold_core::token::Token;
 
 use super::WorkerHandle;
 use super::actor_names::ActorPool;
+use super::deadline_start::counted_from;
 use super::job_queue::{AcquireSpec, ReplySlot};
-use super::lease_owner::LeaseOwner;
 use super::lease_shared::{LeaseShared, LocalLeaseView, Overlap};
 use super::lease_table::{LeaseEntry, LeaseTable};
 use super::multi_acquire::PendingGrants;
-use super::reply_time::counted_from;
+use super::owned_lease::OwnedLease;
 use super::request_table::{AcquireAttempt, RequestPurpose, UnansweredRequest};
 use super::worker_state::{WorkerState, since};
 use crate::{Code, Error, FencingToken, StampedToken};
@@ -222,7 +222,7 @@ impl WorkerState {
         tracing::debug!(resource = %entry.lease.resource, lease = %entry.lease.id, "lease granted");
         let lease = entry.lease.clone();
         match pending.worker.upgrade() {
-            Some(worker) => pending.add(position, LeaseOwner::new(lease, worker)),
+            Some(worker) => pending.add(position, OwnedLease::new(lease, worker)),
             None => self.release_lease(now, 0, &lease, None),
         }
     }

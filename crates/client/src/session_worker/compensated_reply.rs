@@ -1,4 +1,4 @@
-//! Replies and events of the session that belong to no lease, and the compensation for an unused reply.
+//! Reply to a session call, which returns what it grants if the caller drops it unused; and the listener for session events.
 
 use std::fmt;
 use std::sync::{Arc, Weak};

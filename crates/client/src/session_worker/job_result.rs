@@ -3,7 +3,7 @@
 use leasehold_core::command::Answer;
 
 use super::compensated_reply::SessionReply;
-use super::lease_owner::LeaseOwner;
+use super::owned_lease::OwnedLease;
 use super::reply_channel::ReplySender;
 use crate::Error;
 
@@ -11,7 +11,7 @@ use crate::Error;
 #[derive(Debug)]
 pub(crate) enum Response {
     /// Granted leases, in the order of the request.
-    Leases(Vec<LeaseOwner>),
+    Leases(Vec<OwnedLease>),
     /// Reply to a session call.
     Session(Box<SessionReply>),
     /// Any other reply.

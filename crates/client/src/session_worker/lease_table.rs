@@ -10,11 +10,11 @@ use leasehold_core::holder::{
 use leasehold_core::ids::LeaseId;
 use leasehold_core::time::Instant;
 
+use super::deadline_start;
 use super::jitter::Jitter;
 use super::lease_shared::LeaseShared;
 use super::lease_timers::LeaseTimers;
 use super::multi_acquire::PendingGrants;
-use super::reply_time;
 use super::request_table::LeaseRenewal;
 use crate::{Code, Error};
 
@@ -297,7 +297,7 @@ impl LeaseEntry {
             },
         };
         self.renewal.handle_answer(attempt, now, answer);
-        if reply_time::is_broken()
+        if deadline_start::is_broken()
             && let Ok(GrantorReply::Current(current)) = reply
         {
             self.grant_again(now, now, current);

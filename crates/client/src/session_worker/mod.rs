@@ -6,21 +6,21 @@ mod actor_names;
 mod caller_sleeps;
 mod compensated_reply;
 mod config;
+mod deadline_start;
 mod event_loop;
 mod jitter;
 mod job_queue;
 mod job_result;
 mod lease_calls;
-mod lease_owner;
 mod lease_shared;
 mod lease_table;
 mod lease_timers;
 mod multi_acquire;
-mod queue_and_cache_calls;
+mod owned_lease;
 mod reply_channel;
-mod reply_time;
 mod request_outcome;
 mod request_table;
+mod session_calls;
 mod session_entry;
 mod session_lifecycle;
 #[cfg(test)]
@@ -31,8 +31,8 @@ pub(crate) use compensated_reply::{CompensateOnDrop, SessionListener, SessionRep
 pub(crate) use config::SessionConfig;
 pub(crate) use job_queue::{AcquireSpec, Job, LeaseCall};
 pub(crate) use job_result::Response;
-pub(crate) use lease_owner::LeaseOwner;
 pub(crate) use lease_shared::{LeaseShared, LocalLeaseView, SessionDeadline};
+pub(crate) use owned_lease::OwnedLease;
 pub(crate) use request_outcome::PendingCall;
 pub use request_outcome::{PendingOutcome, RequestError};
 

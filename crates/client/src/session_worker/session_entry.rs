@@ -1,4 +1,4 @@
-//! The session as the worker knows it.
+//! State of the open session in the worker: its id and secret, its local deadline, and when it is renewed next.
 
 use std::sync::Arc;
 

@@ -12,10 +12,10 @@ use leasehold_core::token::Number;
 use leasehold_wire::MAX_REQUEST_BYTES;
 use leasehold_wire::v1::request::Operation as Message;
 
+use super::deadline_start::{self, counted_from};
 use super::job_result::{Response, send_answer};
 use super::lease_shared::SessionDeadline;
 use super::reply_channel::ReplySender;
-use super::reply_time::{self, counted_from};
 use super::request_table::RequestPurpose;
 use super::session_entry::ClientSession;
 use super::worker_state::WorkerState;
@@ -145,7 +145,7 @@ impl WorkerState {
             _ => RenewalAnswer::Unavailable,
         };
         session.renewal.handle_answer(attempt, now, answer);
-        if reply_time::is_broken()
+        if deadline_start::is_broken()
             && let RenewalAnswer::Renewed(ReceivedRenewal { token, remaining_ms: ttl_ms, .. }) = answer
         {
             let granted = ReceivedGrant { token, sent: now, received: now, ttl_ms, drain_ms: None, rotates: false };

@@ -1,4 +1,5 @@
-//! Calls in the session that belong to no lease, their compensation, and the delivery of session events.
+//! Session calls: requests that belong to the session and to no lease that the worker renews, for example of queues and caches.
+//! Their replies carry the compensation for the case that the caller drops them unused. Session events go to listeners.
 
 use std::sync::Weak;
 

@@ -1,4 +1,4 @@
-//! Ownership of a granted lease: dropping the owner releases the lease.
+//! An owned lease: dropping it releases the lease.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use super::WorkerHandle;
 use super::lease_shared::LeaseShared;
 
-/// The one owner of a granted lease. A guard contains it; before that, the reply to an acquire request does.
-pub(crate) struct LeaseOwner {
+/// A granted lease with its one owner. A guard contains it; before that, the reply to an acquire request does.
+pub(crate) struct OwnedLease {
     pub(crate) lease: Arc<LeaseShared>,
     pub(crate) worker: Arc<WorkerHandle>,
     release_on_drop: bool,
 }
 
-impl LeaseOwner {
+impl OwnedLease {
     pub(super) const fn new(lease: Arc<LeaseShared>, worker: Arc<WorkerHandle>) -> Self {
         Self { lease, worker, release_on_drop: true }
     }
@@ -24,7 +24,7 @@ impl LeaseOwner {
     }
 }
 
-impl Drop for LeaseOwner {
+impl Drop for OwnedLease {
     fn drop(&mut self) {
         if self.release_on_drop {
             self.worker.release_detached(self.lease.clone());
@@ -32,8 +32,8 @@ impl Drop for LeaseOwner {
     }
 }
 
-impl fmt::Debug for LeaseOwner {
+impl fmt::Debug for OwnedLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LeaseOwner").field(&self.lease).finish()
+        f.debug_tuple("OwnedLease").field(&self.lease).finish()
     }
 }

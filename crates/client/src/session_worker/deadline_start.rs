@@ -1,4 +1,4 @@
-//! The time from which deadlines count: from before the request was sent, never from its reply (L2).
+//! Start of a deadline: before the request was sent, never when its reply arrived (L2).
 
 use leasehold_core::time::Instant;
 
