@@ -3,7 +3,6 @@
 pub mod attribution;
 pub mod cache;
 pub mod capacity;
-pub mod checkpoints;
 pub mod deadlock;
 pub mod delivery;
 pub mod disk_full;
@@ -32,6 +31,7 @@ pub mod rollback_quarantine;
 #[cfg(test)]
 mod sample_histories;
 pub mod session_secret;
+pub mod small_state;
 pub mod tokens;
 pub mod two_persons;
 pub mod wait_queue;
@@ -86,7 +86,7 @@ pub const ALL: [(&str, &str, fn(&History) -> CheckFinding); 33] = [
     ("deadlock", "D1 D2 D3", deadlock::check),
     ("capacity", "C1 C3 C4", capacity::check),
     ("delivery", "Q2 Q3 Q4 Q5", delivery::check),
-    ("checkpoints", "H1", checkpoints::check),
+    ("small_state", "H1", small_state::check),
     ("idempotency", "L11", idempotency::check),
     ("pins", "B1", pins::check),
     ("cache", "R1 R2", cache::check),

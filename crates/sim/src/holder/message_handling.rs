@@ -1,4 +1,4 @@
-//! A holder's handling of messages.
+//! How a holder handles messages: replies to its requests, and notices of its session.
 
 use leasehold_core::command::{Answer, CurrentLease, Grant, SessionEvent};
 use leasehold_core::holder::{ReceivedGrant, ReceivedRenewal, Renewal, RenewalAnswer, Timing};

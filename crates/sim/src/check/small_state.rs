@@ -1,4 +1,4 @@
-//! H1: a checkpoint is stored under the token of a current lease, and never below the token of the stored one.
+//! H1: small state, for example a checkpoint, is stored under the token of a current lease, and never below the token of the stored one.
 
 use std::collections::BTreeMap;
 
