@@ -7,23 +7,23 @@ use std::path::Path;
 
 use leasehold_sim::rng::SimRng;
 
-use super::program::{GrantedToken, Program, Server};
+use super::leasehold_binary::{GrantedToken, LeaseholdBinary, Server};
 
 /// Rolls a directory back several times. Returns how many rollbacks were detected; an undetected one is an error.
-pub fn run(program: &Program, dir: &Path, count: u32, rng: &mut SimRng) -> io::Result<u32> {
+pub fn run(binary: &LeaseholdBinary, dir: &Path, count: u32, rng: &mut SimRng) -> io::Result<u32> {
     let data = dir.join("directory");
     for round in 0..count {
-        roll_back(program, &data, round, rng)
+        roll_back(binary, &data, round, rng)
             .map_err(|error| io::Error::other(format!("rollback {round} of the directory: {error}")))?;
     }
     Ok(count)
 }
 
-fn roll_back(program: &Program, data: &Path, round: u32, rng: &mut SimRng) -> io::Result<()> {
+fn roll_back(binary: &LeaseholdBinary, data: &Path, round: u32, rng: &mut SimRng) -> io::Result<()> {
     let acquire = |server: &Server, name: &str, count: u64| -> io::Result<Vec<GrantedToken>> {
-        (0..count).map(|at| program.acquire(server, &format!("{round}/{name}/{at}"))).collect()
+        (0..count).map(|at| binary.acquire(server, &format!("{round}/{name}/{at}"))).collect()
     };
-    let mut server = start(program, data)?;
+    let mut server = start(binary, data)?;
     let kept = acquire(&server, "kept", rng.between(1, 4))?;
     let (after, copied);
     if rng.one_in(2) {
@@ -32,51 +32,51 @@ fn roll_back(program: &Program, data: &Path, round: u32, rng: &mut SimRng) -> io
     } else {
         end(server, rng)?;
         copied = copy(data)?;
-        after = start(program, data)?;
+        after = start(binary, data)?;
     }
     server = after;
     let mut lost = acquire(&server, "lost", rng.between(1, 4))?;
     if rng.one_in(3) {
         end(server, rng)?;
-        server = start(program, data)?;
+        server = start(binary, data)?;
         lost.extend(acquire(&server, "lost-later", 1)?);
     }
     // Nothing is lost yet: no token raises an alarm.
     for lease in kept.iter().chain(&lost) {
-        let renewed = program.call(&server, &["renew", &lease.resource, "--token", &lease.token])?;
+        let renewed = binary.call(&server, &["renew", &lease.resource, "--token", &lease.token])?;
         expect(renewed.ok, || format!("{} is held: {}", lease.resource, renewed.text))?;
     }
     end(server, rng)?;
     put_back(data, &copied)?;
 
-    server = start(program, data)?;
+    server = start(binary, data)?;
     acquire(&server, "new", rng.below(4))?;
     if rng.one_in(3) {
         end(server, rng)?;
-        server = start(program, data)?;
+        server = start(binary, data)?;
         acquire(&server, "newer", rng.below(2))?;
     }
     for lease in &kept {
-        let renewed = program.call(&server, &["renew", &lease.resource, "--token", &lease.token])?;
+        let renewed = binary.call(&server, &["renew", &lease.resource, "--token", &lease.token])?;
         expect(renewed.ok, || format!("{} is held after the rollback: {}", lease.resource, renewed.text))?;
     }
-    let free = program.acquire(&server, &format!("{round}/free"))?;
+    let free = binary.acquire(&server, &format!("{round}/free"))?;
     expect(!free.token.is_empty(), || "no token that was issued raises an alarm".to_owned())?;
     let shown = rng.pick(&lost).clone();
     let how = *rng.pick(&["renew", "check", "release"]);
-    let answer = program.call(&server, &[how, &shown.resource, "--token", &shown.token])?;
+    let answer = binary.call(&server, &[how, &shown.resource, "--token", &shown.token])?;
     expect(!answer.ok, || format!("{how} of a lost lease succeeded: {}", answer.text))?;
-    let refused = program.call(&server, &["acquire", &shown.resource, "--holder", "other", "--ttl", "10m"])?;
+    let refused = binary.call(&server, &["acquire", &shown.resource, "--holder", "other", "--ttl", "10m"])?;
     expect(refused.text.contains("ROLLED_BACK"), || {
         format!("{} was shown by {how}, and then: {}", shown.token, refused.text)
     })?;
-    let waived = program.call(&server, &["quarantine", "waive", "--comment", "the next round"])?;
+    let waived = binary.call(&server, &["quarantine", "waive", "--comment", "the next round"])?;
     expect(waived.ok, || waived.text)?;
     end(server, rng)
 }
 
-fn start(program: &Program, data: &Path) -> io::Result<Server> {
-    program.serve(data, &["--snapshot-after-batches", "20"]).map_err(io::Error::other)
+fn start(binary: &LeaseholdBinary, data: &Path) -> io::Result<Server> {
+    binary.serve(data, &["--snapshot-after-batches", "20"]).map_err(io::Error::other)
 }
 
 /// Ends a server, cleanly or not.

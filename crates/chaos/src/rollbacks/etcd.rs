@@ -9,10 +9,10 @@ use leasehold_sim::rng::SimRng;
 use leasehold_testkit::etcd::{EtcdCluster, EtcdOptions};
 
 use super::directory::expect;
-use super::program::{Program, Server};
+use super::leasehold_binary::{LeaseholdBinary, Server};
 
 /// Restores an etcd several times. Returns how many restores were detected; an undetected one is an error.
-pub fn run(program: &Program, dir: &Path, count: u32, rng: &mut SimRng) -> io::Result<u32> {
+pub fn run(binary: &LeaseholdBinary, dir: &Path, count: u32, rng: &mut SimRng) -> io::Result<u32> {
     if count == 0 {
         return Ok(0);
     }
@@ -20,22 +20,22 @@ pub fn run(program: &Program, dir: &Path, count: u32, rng: &mut SimRng) -> io::R
     fs::create_dir(&dir)?;
     let mut etcd = EtcdCluster::start_in(&dir, EtcdOptions::default())?;
     for round in 0..count {
-        restore(program, &mut etcd, round, rng)
+        restore(binary, &mut etcd, round, rng)
             .map_err(|error| io::Error::other(format!("restore {round} of etcd: {error}")))?;
     }
     Ok(count)
 }
 
-fn restore(program: &Program, etcd: &mut EtcdCluster, round: u32, rng: &mut SimRng) -> io::Result<()> {
+fn restore(binary: &LeaseholdBinary, etcd: &mut EtcdCluster, round: u32, rng: &mut SimRng) -> io::Result<()> {
     let journal = format!("etcd://{}/chaos", etcd.endpoints().join(","));
     let dir = etcd.dir().to_owned();
     let serve = |name: &str, more: &[&str]| {
         let fixed = ["--journal", &journal, "--etcd-lease", "2", "--snapshot-after-batches", "20"];
-        program.serve(&dir.join(name), &[&fixed[..], more].concat())
+        binary.serve(&dir.join(name), &[&fixed[..], more].concat())
     };
     let started = |name: &str, more: &[&str]| serve(name, more).map_err(io::Error::other);
     let acquire = |server: &Server, name: &str, count: u64| -> io::Result<()> {
-        (0..count).try_for_each(|at| program.acquire(server, &format!("{round}/{name}/{at}")).map(drop))
+        (0..count).try_for_each(|at| binary.acquire(server, &format!("{round}/{name}/{at}")).map(drop))
     };
     let first = started("first", &[])?;
     acquire(&first, "kept", rng.between(1, 4))?;
@@ -74,9 +74,9 @@ fn restore(program: &Program, etcd: &mut EtcdCluster, round: u32, rng: &mut SimR
 
     let accepting = started("first", &["--accept-restored"])?;
     accepting.wait_until_ready()?;
-    let refused = program.call(&accepting, &["acquire", "free", "--holder", "other", "--ttl", "10m"])?;
+    let refused = binary.call(&accepting, &["acquire", "free", "--holder", "other", "--ttl", "10m"])?;
     expect(refused.text.contains("QUARANTINED"), || format!("a new incarnation starts with {}", refused.text))?;
-    let waived = program.call(&accepting, &["quarantine", "waive", "--comment", "the next round"])?;
+    let waived = binary.call(&accepting, &["quarantine", "waive", "--comment", "the next round"])?;
     expect(waived.ok, || waived.text)?;
     // A server that has seen the lost part needs no flag, because a new incarnation has begun.
     accepting.stop()?;

@@ -5,14 +5,14 @@
 
 mod directory;
 mod etcd;
-mod program;
+mod leasehold_binary;
 
 use std::io;
 use std::path::PathBuf;
 
 use leasehold_sim::rng::SimRng;
 
-use program::Program;
+use leasehold_binary::LeaseholdBinary;
 
 /// Options of `rollbacks`.
 #[derive(clap::Args)]
@@ -35,13 +35,13 @@ impl RollbackRun {
     /// Runs all rollbacks. Returns true if every one was detected.
     pub fn run(&self) -> io::Result<bool> {
         let sibling = std::env::current_exe()?.with_file_name("leasehold");
-        let program = Program::new(self.leasehold.clone().unwrap_or(sibling))?;
+        let binary = LeaseholdBinary::new(self.leasehold.clone().unwrap_or(sibling))?;
         let mut rng = SimRng::new(self.seed);
         let dir = tempfile::tempdir()?;
-        let directories = directory::run(&program, dir.path(), self.directories, &mut rng);
+        let directories = directory::run(&binary, dir.path(), self.directories, &mut rng);
         let restores = directories.and_then(|directories| {
             println!("{directories} of {} rolled-back directories detected", self.directories);
-            etcd::run(&program, dir.path(), self.restores, &mut rng)
+            etcd::run(&binary, dir.path(), self.restores, &mut rng)
         });
         match restores {
             Ok(restores) => {

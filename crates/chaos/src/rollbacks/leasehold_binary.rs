@@ -14,7 +14,7 @@ use serde_json::Value;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The binary under test.
-pub struct Program {
+pub struct LeaseholdBinary {
     binary: PathBuf,
 }
 
@@ -44,7 +44,7 @@ pub struct GrantedToken {
     pub token: String,
 }
 
-impl Program {
+impl LeaseholdBinary {
     /// The binary at a path, which must exist.
     pub fn new(binary: PathBuf) -> io::Result<Self> {
         if binary.exists() {
