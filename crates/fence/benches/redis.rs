@@ -7,8 +7,8 @@ use leasehold_core::name::resource_hash;
 use leasehold_core::token::{Cluster, Incarnation, Number, Token, TokenScope};
 use leasehold_fence::FenceId;
 use leasehold_fence::redis::{Fence, install};
-use leasehold_testkit::daemon::Daemon;
 use leasehold_testkit::ports::unused_address;
+use leasehold_testkit::third_party_server::ThirdPartyServer;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
@@ -45,7 +45,7 @@ async fn compare(transport: Transport, settings: &'static [&'static str]) -> f64
     let disk = tempfile::tempdir().expect("a directory");
     let dir = disk.path().display().to_string();
     let tcp = unused_address();
-    let server = Daemon::start("redis-server", move |at| {
+    let server = ThirdPartyServer::start("redis-server", move |at| {
         let (socket, host, port) =
             (at.join("socket").display().to_string(), tcp.ip().to_string(), tcp.port().to_string());
         let defaults = ["--bind", &host, "--port", &port, "--save", "", "--dir", &dir, "--unixsocket", &socket];

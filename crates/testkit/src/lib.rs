@@ -5,8 +5,6 @@
 //! crates name it as a path-only dev-dependency, which `cargo package` removes. The feature `tokio` adds what needs a runtime.
 
 pub mod certificates;
-#[cfg(feature = "tokio")]
-pub mod daemon;
 pub mod depth;
 pub mod etcd;
 pub mod ports;
@@ -16,3 +14,5 @@ pub mod rng;
 #[cfg(feature = "tokio")]
 pub mod tcp_proxy;
 pub mod temp_dir;
+#[cfg(feature = "tokio")]
+pub mod third_party_server;

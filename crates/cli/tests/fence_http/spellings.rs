@@ -12,9 +12,9 @@ use std::path::PathBuf;
 use leasehold_core::name::resource_hash;
 use leasehold_core::token::Token;
 use leasehold_fence::conformance::token;
-use leasehold_testkit::daemon::Daemon;
 use leasehold_testkit::ports::unused_address;
 use leasehold_testkit::process::TIMEOUT;
+use leasehold_testkit::third_party_server::ThirdPartyServer;
 
 use crate::child::start_printing;
 use crate::proxy::{Proxy, ProxySetup, Service};
@@ -101,13 +101,13 @@ fn upstreams() -> Vec<ReportingService> {
         let address = unused_address();
         let config = std::fs::read_to_string(file("nginx.conf")).expect("a file");
         let config = config.replace("ADDRESS", &address.to_string());
-        let daemon = Daemon::start("nginx", move |dir| {
+        let server = ThirdPartyServer::start("nginx", move |dir| {
             std::fs::write(dir.join("nginx.conf"), &config).expect("written");
             let dir = dir.display();
             vec!["-p".to_owned(), format!("{dir}/"), "-c".to_owned(), format!("{dir}/nginx.conf")]
         });
-        crate::process_faults::run(daemon.retry(|| async { TcpStream::connect(address).map(drop) }));
-        ReportingService { name: "nginx", address: address.to_string(), _process: Box::new(daemon) }
+        crate::process_faults::run(server.retry(|| async { TcpStream::connect(address).map(drop) }));
+        ReportingService { name: "nginx", address: address.to_string(), _process: Box::new(server) }
     };
     let hyper = Service::start();
     vec![

@@ -13,15 +13,15 @@ use leasehold_core::token::{Incarnation, Number};
 use leasehold_fence::conformance::{AppliedEntry, FenceWriter, Subject, fence_id};
 use leasehold_fence::nats::{Fence, list_marks, stamp};
 use leasehold_fence::{ApplyOnce, Error, MarkInfo, SealVerifier};
-use leasehold_testkit::daemon::Daemon;
 use leasehold_testkit::ports::unused_address;
+use leasehold_testkit::third_party_server::ThirdPartyServer;
 
 use tokio::sync::watch;
 
 pub const SUBJECT: &str = "writes.eu";
 
 pub struct NatsServer {
-    daemon: Daemon,
+    server: ThirdPartyServer,
     at: String,
     /// Number of the current stream.
     stream: AtomicU64,
@@ -30,7 +30,7 @@ pub struct NatsServer {
 impl NatsServer {
     pub async fn start() -> Self {
         let at = unused_address();
-        let daemon = Daemon::start("nats-server", move |dir| {
+        let server = ThirdPartyServer::start("nats-server", move |dir| {
             let (store, config) = (dir.join("store"), dir.join("config"));
             // Servers before 2.10 have no sync_interval. A kill loses nothing there either; a power failure may.
             let sync = if knows_sync_interval() { "sync_interval: always" } else { "" };
@@ -42,7 +42,7 @@ impl NatsServer {
             std::fs::write(&config, text).expect("a configuration");
             vec!["-c".to_owned(), config.display().to_string()]
         });
-        let nats = Self { daemon, at: at.to_string(), stream: AtomicU64::new(0) };
+        let nats = Self { server, at: at.to_string(), stream: AtomicU64::new(0) };
         nats.create_stream().await;
         nats
     }
@@ -52,7 +52,7 @@ impl NatsServer {
     }
 
     pub async fn connect(&self) -> Client {
-        self.daemon.retry(|| async_nats::connect(self.at())).await
+        self.server.retry(|| async_nats::connect(self.at())).await
     }
 
     pub async fn system(&self) -> Client {
@@ -63,7 +63,7 @@ impl NatsServer {
     pub async fn jetstream(&self) -> Context {
         let client = self.connect().await;
         // The server accepts connections before JetStream is ready.
-        self.daemon.retry(|| client.request("$JS.API.INFO", "".into())).await;
+        self.server.retry(|| client.request("$JS.API.INFO", "".into())).await;
         let mut jetstream = jetstream::new(client);
         jetstream.set_timeout(Duration::from_secs(60));
         jetstream
@@ -76,7 +76,7 @@ impl NatsServer {
     pub async fn stream(&self) -> Stream {
         let jetstream = self.jetstream().await;
         let name = self.stream_name();
-        self.daemon.retry(|| jetstream.get_stream(&name)).await
+        self.server.retry(|| jetstream.get_stream(&name)).await
     }
 
     /// All records of the stream, read without the fence.
@@ -170,7 +170,7 @@ impl Subject for NatsServer {
 
     async fn writer(&self) -> NatsWriter {
         let name = self.stream_name();
-        self.daemon.retry(|| NatsWriter::open(&self.at, &name)).await
+        self.server.retry(|| NatsWriter::open(&self.at, &name)).await
     }
 
     async fn applied(&self) -> Vec<AppliedEntry> {
@@ -227,8 +227,8 @@ impl Subject for NatsServer {
     }
 
     async fn crash(&self) -> bool {
-        self.daemon.kill();
-        self.daemon.restart();
+        self.server.kill();
+        self.server.restart();
         self.stream().await;
         true
     }

@@ -5,7 +5,7 @@ use leasehold_fence::Error;
 use leasehold_fence::conformance::{AppliedEntry, FenceWriter, Subject, fence_id, number};
 use leasehold_fence::redis::{Fence, install, list_marks};
 use leasehold_fence::{ApplyOnce, MarkInfo, SealVerifier};
-use leasehold_testkit::daemon::Daemon;
+use leasehold_testkit::third_party_server::ThirdPartyServer;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
@@ -13,7 +13,7 @@ use redis::aio::MultiplexedConnection;
 pub const GHOST: &str = "{conformance/target}:ghost";
 
 pub struct Redis {
-    daemon: Daemon,
+    server: ThirdPartyServer,
     /// Fence of its writers.
     pub fence: Fence,
 }
@@ -25,12 +25,12 @@ impl Redis {
     }
 
     pub async fn start(settings: &'static [&'static str]) -> Self {
-        let daemon = Daemon::start("redis-server", |dir| {
+        let server = ThirdPartyServer::start("redis-server", |dir| {
             let socket = dir.join("socket").display().to_string();
             let defaults = ["--port", "0", "--save", "", "--dir", ".", "--unixsocket", &socket];
             defaults.into_iter().chain(settings.iter().copied()).map(str::to_owned).collect()
         });
-        let redis = Self { daemon, fence: Fence::new(&fence_id()) };
+        let redis = Self { server, fence: Fence::new(&fence_id()) };
         install(&mut redis.connect().await).await.expect("installed");
         redis
     }
@@ -41,30 +41,30 @@ impl Redis {
     }
 
     pub async fn connect(&self) -> MultiplexedConnection {
-        let address = format!("unix:{}", self.daemon.dir().join("socket").display());
-        self.daemon.retry(|| connect(&address)).await
+        let address = format!("unix:{}", self.server.dir().join("socket").display());
+        self.server.retry(|| connect(&address)).await
     }
 
     pub fn kill_and_start(&self) {
-        self.daemon.kill();
-        self.daemon.restart();
+        self.server.kill();
+        self.server.restart();
     }
 
     pub fn socket(&self) -> String {
-        self.daemon.dir().join("socket").display().to_string()
+        self.server.dir().join("socket").display().to_string()
     }
 
     pub fn kill(&self) {
-        self.daemon.kill();
+        self.server.kill();
     }
 
     pub fn restart(&self) {
-        self.daemon.restart();
+        self.server.restart();
     }
 
     /// The file to which the server appends now.
     pub fn append_only_file(&self) -> std::path::PathBuf {
-        let dir = self.daemon.dir().join("appendonlydir");
+        let dir = self.server.dir().join("appendonlydir");
         let files = std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
         files.filter(|file| file.to_string_lossy().ends_with(".incr.aof")).max().expect("a file")
     }

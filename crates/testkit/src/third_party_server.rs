@@ -13,14 +13,14 @@ use crate::process::{TIMEOUT, TestProcess, tied_command};
 type Arguments = Box<dyn Fn(&Path) -> Vec<String> + Send + Sync>;
 
 /// A running server process, killed on drop.
-pub struct Daemon {
+pub struct ThirdPartyServer {
     program: &'static str,
     arguments: Arguments,
     process: Mutex<TestProcess>,
     dir: TempDir,
 }
 
-impl Daemon {
+impl ThirdPartyServer {
     /// Starts a program in a directory in memory. `arguments` gets that directory.
     pub fn start(program: &'static str, arguments: impl Fn(&Path) -> Vec<String> + Send + Sync + 'static) -> Self {
         let dir = crate::temp_dir::in_memory().expect("a directory");
