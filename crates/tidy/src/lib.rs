@@ -1,6 +1,6 @@
 //! Checks over the whole workspace; they live in `tests/`.
 //!
-//! - `dependencies.rs`: which crate may depend on which, and what the core must be unable to reach.
+//! - `crate_dependencies.rs`: which crate may depend on which, and what the core must be unable to reach.
 //! - `module_cycles.rs`: no two modules of one parent depend on each other.
 //! - `type_names.rs`: one type name, one idea.
 //! - `words.rs`: the word list over code, strings and pages.
@@ -12,7 +12,7 @@
 
 pub mod advisories;
 pub mod bill_of_materials;
-pub mod dependency_rules;
+pub mod deny_rules;
 pub mod license_expression;
 pub mod notice;
 pub mod third_party;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use leasehold_tidy::advisories::AdvisoryDatabase;
-use leasehold_tidy::dependency_rules::DependencyRules;
+use leasehold_tidy::deny_rules::DenyRules;
 use leasehold_tidy::third_party::{ThirdParty, root};
 use leasehold_tidy::{bill_of_materials, notice};
 
@@ -43,7 +43,7 @@ fn check_advisories(directory: &Path) -> ExitCode {
     packages.extend(ThirdParty::of_python_binding().packages);
     packages.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
     packages.dedup_by(|a, b| (&a.name, &a.version) == (&b.name, &b.version));
-    let findings = database.findings(&packages, &DependencyRules::parse(&rules).ignored_advisories);
+    let findings = database.findings(&packages, &DenyRules::parse(&rules).ignored_advisories);
     for finding in &findings {
         println!("{finding}");
     }

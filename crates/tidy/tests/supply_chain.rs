@@ -6,12 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use leasehold_tidy::advisories::AdvisoryDatabase;
-use leasehold_tidy::dependency_rules::DependencyRules;
+use leasehold_tidy::deny_rules::DenyRules;
 use leasehold_tidy::third_party::{RegistryPackage, ThirdParty, root};
 use leasehold_tidy::{bill_of_materials, notice};
 
-fn rules() -> DependencyRules {
-    DependencyRules::parse(&fs::read_to_string(root().join("deny.toml")).expect("deny.toml exists"))
+fn rules() -> DenyRules {
+    DenyRules::parse(&fs::read_to_string(root().join("deny.toml")).expect("deny.toml exists"))
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn package(name: &str, version: &str) -> RegistryPackage {
 
 #[test]
 fn each_kind_of_violation_is_found() {
-    let rules = DependencyRules::parse(
+    let rules = DenyRules::parse(
         "[advisories]\nignore = []\n[licenses]\nallow = [\"MIT\"]\n[bans]\ndeny = [{ crate = \"ring\", reason = \"one provider\" }]\nskip = [\"two\"]\n\
          [sources]\nallow-registry = [\"https://one\"]\n",
     );
@@ -82,7 +82,12 @@ fn write_advisory(root: &Path, id: &str, extra: &str, versions: &str) {
 #[test]
 fn a_dependency_with_a_known_vulnerability_is_found() {
     let root = tempfile::tempdir().expect("a directory");
-    write_advisory(root.path(), "RUSTSEC-2026-0001", "", "patched = [\">= 1.2.3\", \"^1.1.9\"]\nunaffected = [\"< 0.9.0\"]");
+    write_advisory(
+        root.path(),
+        "RUSTSEC-2026-0001",
+        "",
+        "patched = [\">= 1.2.3\", \"^1.1.9\"]\nunaffected = [\"< 0.9.0\"]",
+    );
     write_advisory(root.path(), "RUSTSEC-2026-0002", "withdrawn = \"2026-02-02\"", "patched = []");
     let database = AdvisoryDatabase::read(root.path()).expect("a database");
     let found = |version: &str| database.findings(&[package("one", version), package("two", "1.0.0")], &[]);

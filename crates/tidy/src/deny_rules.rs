@@ -6,7 +6,7 @@ use crate::license_expression::is_satisfied;
 use crate::third_party::RegistryPackage;
 
 /// Rules that every dependency must keep. The file has the format of cargo-deny.
-pub struct DependencyRules {
+pub struct DenyRules {
     licenses: Vec<String>,
     banned: Vec<String>,
     registries: Vec<String>,
@@ -16,7 +16,7 @@ pub struct DependencyRules {
     pub ignored_advisories: Vec<String>,
 }
 
-impl DependencyRules {
+impl DenyRules {
     /// Reads the rules from the text of `deny.toml`.
     pub fn parse(text: &str) -> Self {
         let file: toml::Table = text.parse().expect("deny.toml is TOML");
