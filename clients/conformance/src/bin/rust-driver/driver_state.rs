@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::broken::{DriverFault, ReplyDeadlines};
-use crate::reply::OpError;
+use crate::op_error::OpError;
 use crate::request::OpRequest;
 
 /// A client with what its leases need.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::reply::OpError;
+use crate::op_error::OpError;
 
 /// Time for the fence to respond.
 const TIMEOUT: Duration = Duration::from_secs(20);

@@ -12,8 +12,8 @@ use tokio::time::timeout;
 use crate::broken::DriverFault;
 use crate::driver_state::{ConnectedClient, DriverLease, DriverState, UnknownOutcome};
 use crate::fenced_request;
+use crate::op_error::OpError;
 use crate::queue_ops::indeterminate;
-use crate::reply::OpError;
 use crate::request::OpRequest;
 
 /// How often a broken deadline is compared with the clock.

@@ -5,13 +5,13 @@
 #![forbid(unsafe_code)]
 
 mod broken;
+mod client_ops;
 mod driver_state;
 mod fenced_request;
 mod lease_ops;
+mod op_error;
 mod queue_ops;
-mod reply;
 mod request;
-mod session_ops;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use driver_state::DriverState;
-use reply::OpError;
+use op_error::OpError;
 use request::OpRequest;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
@@ -109,12 +109,12 @@ async fn perform(state: &DriverState, request: &OpRequest) -> Result<Value, OpEr
         })),
         "break" => state.break_property(request),
         "advance_clock" => state.advance_clock(request),
-        "connect" => session_ops::connect(state, request),
-        "close" => session_ops::close(state, request).await,
-        "session" => session_ops::session(state, request),
-        "hold_many" => session_ops::hold_many(state, request).await,
-        "held_count" => session_ops::held_count(state, request),
-        "get" => session_ops::get(state, request).await,
+        "connect" => client_ops::connect(state, request),
+        "close" => client_ops::close(state, request).await,
+        "session" => client_ops::session(state, request),
+        "hold_many" => client_ops::hold_many(state, request).await,
+        "held_count" => client_ops::held_count(state, request),
+        "get" => client_ops::get(state, request).await,
         op if op.starts_with("queue_") => queue_ops::perform(state, request).await,
         _ => lease_ops::perform(state, request).await,
     }

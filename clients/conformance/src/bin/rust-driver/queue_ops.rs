@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::driver_state::{DriverState, UnknownOutcome};
-use crate::reply::OpError;
+use crate::op_error::OpError;
 use crate::request::OpRequest;
 
 pub async fn perform(state: &DriverState, request: &OpRequest) -> Result<Value, OpError> {

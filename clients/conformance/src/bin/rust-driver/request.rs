@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::reply::OpError;
+use crate::op_error::OpError;
 
 /// A request: its id, its op and its fields. An absent field and `null` are the same.
 #[derive(Debug)]

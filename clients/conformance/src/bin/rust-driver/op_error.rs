@@ -1,4 +1,4 @@
-//! Errors of a reply: those of the client with their fields, and those of the driver itself.
+//! Error of an op: that of the client with its fields, or that of the driver itself.
 
 use leasehold::{Error, Loss};
 use serde_json::{Map, Value, json};

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::broken::{DriverFault, MainLoopHook, ReplyDeadlines};
 use crate::driver_state::{ConnectedClient, DriverState};
-use crate::reply::OpError;
+use crate::op_error::OpError;
 use crate::request::OpRequest;
 
 /// Default session ttl of the client.
