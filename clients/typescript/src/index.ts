@@ -35,7 +35,7 @@ export type { TokenSource } from "./fences/presented-token.js";
 export { PrismaFence, prismaFence, type PrismaLike, type PrismaTransaction } from "./fences/prisma.js";
 export { RedisFence, redisFence, type AppliedOnce, type RedisCaller, type RedisFenceOptions } from "./fences/redis.js";
 export { postgresRefusal, redisRefusal } from "./fences/refusal.js";
-export { Hold, type HoldEvents, type HoldState, type Loss } from "./hold.js";
+export { Hold, type HoldEvents, type HoldState, type Loss } from "./local-validity.js";
 export { Lease, type HandoffOptions } from "./lease.js";
 export { Election, type ElectionOptions, type Leader } from "./recipes/election.js";
 export {

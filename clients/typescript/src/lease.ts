@@ -3,7 +3,7 @@
 import { durationText, milliseconds, type Duration } from "./duration.js";
 import { isSessionEnd, LeaseLostError, type LeaseholdError } from "./errors.js";
 import type { CurrentLeaseBody, GrantBody } from "./generated/openapi.js";
-import { Hold, type HoldCells } from "./hold.js";
+import { Hold, type HoldCells } from "./local-validity.js";
 import type { Exchange } from "./http-connection.js";
 import { leasePath } from "./paths.js";
 import { stretch } from "./renewal/held-lease.js";

@@ -3,7 +3,7 @@
 // A session numbers its requests, and a server remembers the last 512 numbers of a session. So the requests of a busy program must arrive
 // roughly in the order of their numbers: a few are on their way, and the others wait here in their order.
 
-import { timerMs } from "./timer.js";
+import { timerMs } from "./timer-limit.js";
 
 /** Requests on their way: sent, and not answered. A request that waits at the server counts until it has been sent. */
 const MAX_SENDING = 128;

@@ -4,7 +4,7 @@ import { errorFromProblem, LeaseholdError, OutcomeUnknownError, UnavailableError
 import { HttpConnection, TransportError, type Credentials, type Exchange, type ExchangeReply } from "./http-connection.js";
 import { RequestGate } from "./request-gate.js";
 import { isSameServer, type ServerAddress } from "./server-address.js";
-import { timerMs } from "./timer.js";
+import { timerMs } from "./timer-limit.js";
 
 /** Pause before the first retry; it doubles up to {@link MAX_PAUSE_MS}. */
 const MIN_PAUSE_MS = 20;

@@ -6,7 +6,7 @@ import type { ClientConfig } from "./client-options.js";
 import { durationText } from "./duration.js";
 import { foreignReply, isSessionEnd, LeaseLostError, OutcomeUnknownError, UnavailableError } from "./errors.js";
 import type { SessionBody } from "./generated/openapi.js";
-import type { Hold, HoldCells } from "./hold.js";
+import type { Hold, HoldCells } from "./local-validity.js";
 import type { Exchange } from "./http-connection.js";
 import { allowListeners } from "./linked-signal.js";
 import { sessionPath } from "./paths.js";

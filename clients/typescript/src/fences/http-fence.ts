@@ -5,7 +5,7 @@
 
 import { milliseconds, type Duration } from "../duration.js";
 import { errorFromProblem, type LeaseholdError } from "../errors.js";
-import { timerMs } from "../timer.js";
+import { timerMs } from "../timer-limit.js";
 import { armMark, MarkFile } from "./mark-file.js";
 import { isImplausible, parseToken, resourceHash, type TokenParts } from "./token-text.js";
 

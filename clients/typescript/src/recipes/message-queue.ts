@@ -4,7 +4,7 @@
 
 import { durationText, milliseconds, type Duration } from "../duration.js";
 import { isPassing, isSessionEnd } from "../errors.js";
-import { Hold, type HoldCells } from "../hold.js";
+import { Hold, type HoldCells } from "../local-validity.js";
 import { encodeName, queuePath } from "../paths.js";
 import { linkSignals } from "../linked-signal.js";
 import { localDeadline } from "../renewal/held-lease.js";

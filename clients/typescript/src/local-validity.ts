@@ -1,10 +1,10 @@
-// What a lease and a received message have in common: a local deadline, a state, and a signal that stops work.
+// Local validity of a lease or a received message: its deadline by the local clock, its state, and the signal that stops work.
 
 import type { BootClock } from "./boot-clock.js";
 import { LeaseLostError, LeaseSuspendedError, WaitTimeoutError, type LostState } from "./errors.js";
 import { allowListeners } from "./linked-signal.js";
 import type { DeadlineCell } from "./shared-memory.js";
-import { timerMs } from "./timer.js";
+import { timerMs } from "./timer-limit.js";
 import { TypedEvents } from "./typed-events.js";
 
 /**
