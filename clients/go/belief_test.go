@@ -5,6 +5,8 @@ import (
 	"time"
 )
 
+// The local validity of a lease: its deadline, drains, and replies that are late or out of order.
+
 const (
 	testTTL      = 10_001 * time.Millisecond
 	testLocalTTL = 9_800 * time.Millisecond

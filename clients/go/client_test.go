@@ -17,6 +17,8 @@ import (
 	"leasehold/internal/servertest"
 )
 
+// Leases of a client against a real server: acquire, wait, renew, hand off, lose and release, with lost replies and restarts.
+
 func newClient(t testing.TB, addr string, options ...leasehold.Option) *leasehold.Client {
 	t.Helper()
 	client, err := leasehold.New(append([]leasehold.Option{leasehold.WithServers(addr), leasehold.WithHolder("w-1")}, options...)...)

@@ -7,6 +7,8 @@ import (
 	"time"
 )
 
+// The clock of systems other than Linux: the larger of the monotonic clock and the wall clock.
+
 type processClock struct {
 	start time.Time
 	mu    sync.Mutex

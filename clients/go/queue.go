@@ -9,6 +9,8 @@ import (
 	"time"
 )
 
+// Queues, whose messages are delivered under a lease each: send, receive, acknowledge, and a worker loop.
+
 const (
 	defaultVisibility = 30 * time.Second
 	// receiveWait is one long poll of a worker.

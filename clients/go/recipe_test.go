@@ -10,6 +10,8 @@ import (
 	"leasehold/internal/servertest"
 )
 
+// Queues, small state, elections, registrations and batch renewals against a real server.
+
 func TestAQueueDeliversEachMessageToOneWorkerUntilItIsAcknowledged(t *testing.T) {
 	client := newClient(t, servertest.Start(t).Addr)
 	queue := client.Queue("mail", leasehold.WithVisibility(2*time.Second))

@@ -6,6 +6,8 @@ import (
 	"fmt"
 )
 
+// Release of a lease: work and renewals stop at once, then the server confirms.
+
 type release struct {
 	done chan struct{}
 	err  error

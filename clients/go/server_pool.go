@@ -22,6 +22,8 @@ import (
 	"time"
 )
 
+// Connections to the servers of one cluster: which server a request is sent to, when it is retried, and when its outcome is unknown.
+
 const (
 	dialTimeout    = 5 * time.Second
 	maxLeaderHints = 3

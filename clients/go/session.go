@@ -13,6 +13,8 @@ import (
 	"leasehold/internal/mutant"
 )
 
+// Session of a client: opened by the first acquire, and renewed by goroutines with all of its leases in batches.
+
 const (
 	// pollInterval is how often deadlines are compared with the clock. A timer of the runtime stops during suspend, so it is not enough.
 	pollInterval = 100 * time.Millisecond

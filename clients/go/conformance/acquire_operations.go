@@ -8,6 +8,8 @@ import (
 	"leasehold"
 )
 
+// Operations that acquire one lease or several, and that resolve an unknown outcome.
+
 func grant(lease *leasehold.Lease, withSlot bool) object {
 	body := object{"token": lease.Token(), "token_number": strconv.FormatUint(lease.TokenNumber(), 10)}
 	if slot, ok := lease.Slot(); ok && withSlot {

@@ -8,6 +8,8 @@ import (
 	"leasehold"
 )
 
+// Operations on clients: connect, close, read the session, and hold many leases at once.
+
 func connect(d *driver, _ context.Context, r *request) (any, error) {
 	options := []leasehold.Option{leasehold.WithServers(r.Servers...), leasehold.WithClock(&d.clock)}
 	if r.Holder != "" {

@@ -6,6 +6,8 @@ import (
 	"leasehold"
 )
 
+// Operations of a handoff: request it, wait until a lease drains, finish the drain, and wait until a successor may claim.
+
 func handoff(d *driver, ctx context.Context, r *request) (any, error) {
 	lease, err := d.lease(r.Lease)
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	"leasehold/httpfence"
 )
 
+// Operations on a held lease: release it, read its token and state, work under it, report progress, and write small state or to a fence.
+
 func release(d *driver, ctx context.Context, r *request) (any, error) {
 	lease, err := d.lease(r.Lease)
 	if err != nil {

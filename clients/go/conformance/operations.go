@@ -9,6 +9,8 @@ import (
 	"leasehold"
 )
 
+// The table of operations by name, and those that need no client: break a property, block the program, move the clock, cancel a request.
+
 type operation func(*driver, context.Context, *request) (any, error)
 
 type object = map[string]any

@@ -7,6 +7,8 @@ import (
 	"leasehold"
 )
 
+// Operations on queues and their messages: send, receive, acknowledge, return and extend.
+
 func (d *driver) queue(r *request) (*leasehold.Queue, error) {
 	client, err := d.client(r.Client)
 	if err != nil {

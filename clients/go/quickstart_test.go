@@ -10,6 +10,8 @@ import (
 	"leasehold/internal/servertest"
 )
 
+// The quickstart of README.md, run as a program of its own.
+
 func TestTheQuickstartRunsInAnEmptyModuleOutsideOfTheTree(t *testing.T) {
 	server := servertest.Start(t)
 	readme, err := os.ReadFile("README.md")
