@@ -1,4 +1,4 @@
-//! The tests: proxy, service and holders are processes.
+//! The list of tests of the HTTP fence proxy, and those that race holders, delay requests, stop holders and kill the proxy.
 
 use std::future::Future;
 use std::sync::Arc;

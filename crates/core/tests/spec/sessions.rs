@@ -1,4 +1,4 @@
-//! Sessions.
+//! Sessions of the spec: open, renew and reconcile them, also those of idempotency keys.
 
 use leasehold_core::command::{Answer, HeldDigest, IdRange, OpenSession, SessionGrant};
 use leasehold_core::ids::{LeaseId, SessionId};

@@ -1,4 +1,4 @@
-//! The tests.
+//! The list of tests of the S3 and DynamoDB fences, and those of conformance, races, restored stores and stores without conditions.
 
 use std::future::Future;
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! Actions of operators: what one would do, before it is done.
+//! Operator actions on the dashboard: a preview of what one would do, and the form that requests it.
 
 use leasehold_core::coverage::Hole;
 use leasehold_wire::v1;

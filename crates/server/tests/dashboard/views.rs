@@ -1,4 +1,4 @@
-//! What each view shows.
+//! Content of each dashboard view, the size of pages, and the headers that keep a page to its origin.
 
 use serde_json::{Value, json};
 
