@@ -42,6 +42,7 @@ enum Step {
     /// Python executes a callback and replies here.
     Calling(oneshot::Sender<Option<Py<PyAny>>>),
     Done(Outcome),
+    /// The result was taken, or nobody will: a result that comes later is dropped, which releases what it was granted.
     Taken,
 }
 
@@ -57,12 +58,24 @@ impl Shared {
     }
 
     fn set(&self, step: Step) {
-        *self.lock() = step;
+        let replaced = {
+            let mut current = self.lock();
+            if matches!(*current, Step::Taken) { step } else { std::mem::replace(&mut *current, step) }
+        };
+        // Without the lock: dropping a result releases a lease.
+        drop(replaced);
         self.changed.notify_all();
         let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((completions, key)) = &*listener {
             completions.push(*key);
         }
+    }
+
+    /// Drops the result, also one that is still to come: an aborted task completes the step that it is in.
+    fn set_taken(&self) {
+        let dropped = std::mem::replace(&mut *self.lock(), Step::Taken);
+        drop(dropped);
+        self.changed.notify_all();
     }
 
     fn needs_python(&self) -> bool {
@@ -236,18 +249,26 @@ impl Operation {
 
     /// The value of a finished operation, once. Raises its error.
     fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let taken = std::mem::replace(&mut *self.running(py)?.shared.lock(), Step::Taken);
+        let taken = {
+            let mut step = self.running(py)?.shared.lock();
+            match &*step {
+                Step::Done(_) => std::mem::replace(&mut *step, Step::Taken),
+                _ => Step::Running,
+            }
+        };
         match taken {
             Step::Done(Ok(convert)) => convert(py),
             Step::Done(Err(failure)) => Err(failure.into_exception(py)),
-            _ => Err(Failure::Other("the operation has no result yet".into()).into_exception(py)),
+            _ => Err(Failure::Other("the operation has no result, or it was taken".into()).into_exception(py)),
         }
     }
 
-    /// Cancels the call. What it was granted is released.
+    /// Cancels the call. What it was granted is released now, also if the grant arrives while it is canceled, and not when the object is
+    /// deleted, to which a traceback may refer.
     fn cancel(&self) {
         if let Some(running) = self.0.get() {
             running.task.abort();
+            running.shared.set_taken();
         }
     }
 }

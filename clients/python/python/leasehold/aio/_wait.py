@@ -81,7 +81,7 @@ async def run(
                 operation.reply(False)
     except BaseException as error:
         if not isinstance(error, OutcomeUnknownError):
-            _abandon(operation)
+            operation.cancel()
         raise
     finally:
         notifications.forget(key)
@@ -93,16 +93,6 @@ async def run(
         raise failed from None
     except OutcomeUnknownError as error:
         raise _resolvable(error) from None
-
-
-def _abandon(operation: _native.Operation[Any]) -> None:
-    """Cancels an operation. What it was granted already is released now, and not when the traceback that refers to it is deleted."""
-    operation.cancel()
-    try:
-        operation.result()
-    except Exception:
-        # It has no result, or its error does not matter any more.
-        pass
 
 
 async def _ready(operation: _native.Operation[Any], changed: asyncio.Event, timeout: Optional[float]) -> None:
