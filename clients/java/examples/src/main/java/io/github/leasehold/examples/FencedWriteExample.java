@@ -25,7 +25,7 @@ public final class FencedWriteExample {
                 Statement statement = connection.createStatement()) {
             System.out.println("claimed");
             while (true) {
-                statement.executeUpdate("INSERT INTO paid SELECT coalesce(max(id), 0) + 1, " + lease.tokenNumber() + " FROM paid");
+                statement.executeUpdate("INSERT INTO paid (cents) VALUES (" + lease.tokenNumber() + ")");
                 Thread.sleep(20);
             }
         } catch (StaleTokenException refused) {
