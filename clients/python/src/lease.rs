@@ -314,20 +314,32 @@ impl NativeLease {
         self.when_stopped(py, || signal_hook::low_level::exit(EXIT_LOST))
     }
 
-    /// Releases the lease. Does nothing if it was released before.
+    /// Releases the lease. Does nothing if it was released before. A canceled release releases it too, and only waits for no confirmation.
     fn release(&self, py: Python<'_>) -> PyResult<Operation> {
+        self.mark_released();
         let Some(held) = self.0.get() else {
             return Operation::start(py, async { Ok(value(())) });
         };
-        held.stopped_before_release.fetch_or(self.stopped(), Ordering::AcqRel);
-        held.released.store(true, Ordering::Release);
+        // Now, and not in the task: one that is aborted before it runs takes nothing.
+        let taken = held.guard.try_lock().map(|mut guard| guard.take());
         let guard = held.guard.clone();
         Operation::start(py, async move {
-            let taken = guard.lock().await.take();
+            let taken = match taken {
+                Ok(taken) => taken,
+                Err(_) => guard.lock().await.take(),
+            };
             match taken {
                 Some(guard) => Ok(value(guard.release().await?)),
                 None => Ok(value(())),
             }
         })
+    }
+
+    /// From now on the end of the lease is no loss.
+    fn mark_released(&self) {
+        if let Some(held) = self.0.get() {
+            held.stopped_before_release.fetch_or(self.stopped(), Ordering::AcqRel);
+            held.released.store(true, Ordering::Release);
+        }
     }
 }

@@ -118,8 +118,8 @@ held_leases: weakref.WeakSet[Any] = weakref.WeakSet()
 def _close_all() -> None:
     deadline = time.monotonic() + _EXIT_TIMEOUT
     for lease in list(held_leases):
-        # Marks it as released, so that the end of its session is no loss: `on_lost="exit"` would replace the exit code.
-        lease._native.release().cancel()
+        # `on_lost="exit"` would replace the exit code.
+        lease._native.mark_released()
     _finish([clients._client.close() for clients in list(_open) if clients._pid == os.getpid()], deadline)
     natives = [lease._native for lease in list(held_leases)]
     _finish([native.release() for native in natives if native.state()[0] != "lost"], deadline)

@@ -93,5 +93,9 @@ class LockAll:
                 await lease.__aexit__(kind, raised, trace)
             except BaseException as error:
                 failure = failure or error
-        if failure is not None:
-            raise failure from None
+        try:
+            if failure is not None:
+                raise failure from None
+        finally:
+            # The error refers to this frame: without the cycle, what it refers to is deleted with it.
+            del failure
