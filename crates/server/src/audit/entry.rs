@@ -83,6 +83,9 @@ pub struct AuditEntry<'a> {
     /// The two-person proposal that was executed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposal: Option<u64>,
+    /// The operation of a distributed trace that caused the change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<Cow<'a, str>>,
 }
 
 impl<'a> AuditEntry<'a> {
@@ -136,6 +139,7 @@ impl<'a> AuditEntry<'a> {
             credential: text(change.credential),
             from: change.from.and_then(|from| owned(from.to_string())),
             proposal: change.proposal,
+            traceparent: change.trace.and_then(|trace| owned(trace.to_string())),
         }
     }
 

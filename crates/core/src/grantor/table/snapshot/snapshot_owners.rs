@@ -108,12 +108,13 @@ impl<'a> SnapshotOwners<'a> {
         self.names.is_empty()
     }
 
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    /// Appends the section with these lists, which are those that are needed or more.
+    pub fn encode(&self, lists: OwnerLists, out: &mut Vec<u8>) {
         out.num(self.names.len() as u64);
         for name in &self.names {
             out.text(name);
         }
-        for list in &self.lists[..self.needed().count()] {
+        for list in &self.lists[..lists.count()] {
             out.num(list.len() as u64);
             for (at, owner) in list {
                 out.num(*at);
