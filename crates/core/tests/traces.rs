@@ -256,8 +256,9 @@ fn a_hold_shows_when_its_drain_began_and_why() {
     let selector = LeaseSelector::Id(handed.lease);
     let handoff = Handoff { selector, number: Some(handed.number), to: None, mode: None, drain_ms: Some(100) };
     run.step(None, Command::Handoff(handoff));
-    run.pass(200);
-    assert_eq!(run.ended[1].drain.map(|drain| drain.cause), Some(EndReason::HandedOff));
+    run.step(None, Command::Release(held(&handed)));
+    let hold = run.ended.last().expect("it ended");
+    assert_eq!((hold.reason, hold.drain.map(|drain| drain.cause)), (EndReason::HandedOff, Some(EndReason::HandedOff)));
 }
 
 #[test]

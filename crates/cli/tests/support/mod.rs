@@ -23,7 +23,7 @@ pub const UNUSED_ADDRESS: &str = "127.0.0.1:1";
 pub fn leasehold(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
     command.args(args).env_remove("LEASEHOLD_ADDR").env_remove("LEASEHOLD_TOKEN").env_remove("NOTIFY_SOCKET");
-    command.env_remove("LEASEHOLD_LOG_LEVEL");
+    command.env_remove("LEASEHOLD_LOG_LEVEL").env_remove("TRACEPARENT").env_remove("OTEL_EXPORTER_OTLP_ENDPOINT");
     for name in
         ["LEASEHOLD_PROFILE", "LEASEHOLD_TLS_CA", "LEASEHOLD_TLS_CERT", "LEASEHOLD_TLS_KEY", "LEASEHOLD_BEARER_FILE"]
     {

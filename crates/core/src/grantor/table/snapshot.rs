@@ -46,11 +46,13 @@ impl GrantorTable {
             OwnerLists::None => THIRD_VERSION,
         };
         out.u8(version);
-        if matches!(version, FIFTH_VERSION | VERSION) {
-            out.flag(!owners.is_empty());
+        match version {
+            FIFTH_VERSION => out.flag(!owners.is_empty()),
+            VERSION => out.u8(owners.needed() as u8),
+            _ => {}
         }
         if !owners.is_empty() {
-            owners.encode(if version == VERSION { OwnerLists::Payloads } else { owners.needed() }, out);
+            owners.encode(out);
         }
         out.flag(self.identity.is_some());
         if let Some(identity) = self.identity {
@@ -103,13 +105,7 @@ impl GrantorTable {
             }
             SIXTH_VERSION => OwnerLists::Charters,
             SEVENTH_VERSION => OwnerLists::Payloads,
-            _ => {
-                if from.flag()? {
-                    OwnerLists::Payloads
-                } else {
-                    OwnerLists::None
-                }
-            }
+            _ => OwnerLists::from_code(from.u8()?).ok_or_else(|| from.wrong("unknown lists of owners"))?,
         };
         let owners = match lists {
             OwnerLists::None => SnapshotOwners::default(),

@@ -42,6 +42,11 @@ pub(super) enum OwnerLists {
 }
 
 impl OwnerLists {
+    /// The lists with this code, which is their place.
+    pub fn from_code(code: u8) -> Option<Self> {
+        [Self::None, Self::Grants, Self::Charters, Self::Payloads].get(usize::from(code)).copied()
+    }
+
     const fn count(self) -> usize {
         match self {
             Self::None => 0,
@@ -108,13 +113,12 @@ impl<'a> SnapshotOwners<'a> {
         self.names.is_empty()
     }
 
-    /// Appends the section with these lists, which are those that are needed or more.
-    pub fn encode(&self, lists: OwnerLists, out: &mut Vec<u8>) {
+    pub fn encode(&self, out: &mut Vec<u8>) {
         out.num(self.names.len() as u64);
         for name in &self.names {
             out.text(name);
         }
-        for list in &self.lists[..lists.count()] {
+        for list in &self.lists[..self.needed().count()] {
             out.num(list.len() as u64);
             for (at, owner) in list {
                 out.num(*at);
