@@ -3,9 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use leasehold::{
-    Address, BearerTokenFile, Client, ClientBuilder, Endpoints, Error, TlsOptions, traceparent_from_env,
-};
+use leasehold::{Address, BearerTokenFile, Client, ClientBuilder, Endpoints, Error, TlsOptions, traceparent_from_env};
 use serde::Serialize;
 
 use crate::output::{CommandError, CommandOutput, json};

@@ -125,8 +125,13 @@ where
     let bearers = settings.access.load_bearers()?;
     let sealer = Arc::new(settings.access.sealer()?);
     let collector = settings.collector.load()?;
-    let config_of_server =
-        ServerConfig { access, bearers: bearers.clone(), sealer: sealer.clone(), collector, ..server_config(&settings) };
+    let config_of_server = ServerConfig {
+        access,
+        bearers: bearers.clone(),
+        sealer: sealer.clone(),
+        collector,
+        ..server_config(&settings)
+    };
     let running = start(location, config_of_server).await.map_err(|error| start_error(&error))?;
     log_start(&running, &settings);
     let limits = (running.connection_limit.clone(), running.rate_limit.clone());

@@ -106,7 +106,8 @@ impl<J: Journal> Driver<J> {
     /// Exports a span for each hold that ends from now on.
     pub fn with_spans(mut self, spans: SpanQueue) -> Self {
         self.grantor.set_holds_collected(true);
-        Self { spans: Some(spans), ..self }
+        self.spans = Some(spans);
+        self
     }
 
     /// Runs turns until the driver stops.

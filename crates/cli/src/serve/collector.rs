@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use leasehold::Error;
 use leasehold_server::credential_file;
-use leasehold_server::otlp::{
-    CollectorSettings, CollectorSettingsError, CollectorUrl, parse_header_file, parse_pairs,
-};
+use leasehold_server::otlp::{CollectorSettings, CollectorSettingsError, CollectorUrl, parse_header_file, parse_pairs};
 
 /// Base URL of a collector, unless `otlp_endpoint` names one.
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";

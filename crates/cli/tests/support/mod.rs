@@ -152,7 +152,8 @@ impl Server {
         Self::spawn(&mut command, tempfile::tempdir().expect("a directory"))
     }
 
-    fn spawn(command: &mut Command, data: TempDir) -> Self {
+    /// Starts a server with this command, which is ready when it says where it serves.
+    pub fn spawn(command: &mut Command, data: TempDir) -> Self {
         let piped = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let process = TestProcess::spawn(piped).expect("the binary was built for this test");
         let mut startup_log = Vec::new();

@@ -130,7 +130,8 @@ impl WorkerState {
             if let Some(actor) = actor.filter(|_| index > 0) {
                 self.actors.share(actor);
             }
-            let index = self.track_lease(now, grant, renewal, resource, timing, actor, (pending.clone(), index), spec.trace);
+            let index =
+                self.track_lease(now, grant, renewal, resource, timing, actor, (pending.clone(), index), spec.trace);
             indices.push(index);
         }
         for index in indices {

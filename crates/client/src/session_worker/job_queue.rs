@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use leasehold_core::command::HandoffMode;
 use leasehold_core::holder::Timing;
-use leasehold_core::trace_context::TraceContext;
 use leasehold_core::lease::Access;
 use leasehold_core::time::Instant;
+use leasehold_core::trace_context::TraceContext;
 use leasehold_wire::v1::request::Operation as Message;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 

@@ -354,18 +354,7 @@ impl UnansweredRequest {
         let timeout_at = Instant(u64::MAX);
         let (waiting, reported_indeterminate, canceled, requeued) = (false, false, false, false);
         let (trace, sent) = (None, None);
-        Self {
-            key: 0,
-            message,
-            trace,
-            purpose,
-            timeout_at,
-            sent,
-            waiting,
-            reported_indeterminate,
-            canceled,
-            requeued,
-        }
+        Self { key: 0, message, trace, purpose, timeout_at, sent, waiting, reported_indeterminate, canceled, requeued }
     }
 
     /// The request under its number.

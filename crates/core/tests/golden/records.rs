@@ -244,7 +244,10 @@ fn written_records() -> [Record<'static>; 2] {
 fn attribution_records() -> Vec<Record<'static>> {
     let attributed = |principal, via, credential, from: Option<&str>, proposal| {
         let from = from.map(|from| from.parse().unwrap());
-        Record::AttributedTo(Attribution { principal, origin: RequestOrigin { via, credential, from, proposal, ..RequestOrigin::LOCAL } })
+        Record::AttributedTo(Attribution {
+            principal,
+            origin: RequestOrigin { via, credential, from, proposal, ..RequestOrigin::LOCAL },
+        })
     };
     let worker = "spiffe://example/jobs/worker";
     vec![

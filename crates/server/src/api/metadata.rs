@@ -6,8 +6,8 @@ use leasehold_core::refusal::Refusal;
 use leasehold_core::secret::{LeaseSecret, SecretDigest, SessionSecret};
 use leasehold_core::trace_context::TraceContext;
 use leasehold_wire::headers::{
-    ALONE, IDEMPOTENCY_KEY, IdempotencyKey, LEASE_SECRET, SESSION_SECRET, TOKEN_SEEN, TOKEN_SEEN_RESOURCE,
-    TRACEPARENT, percent_decode,
+    ALONE, IDEMPOTENCY_KEY, IdempotencyKey, LEASE_SECRET, SESSION_SECRET, TOKEN_SEEN, TOKEN_SEEN_RESOURCE, TRACEPARENT,
+    percent_decode,
 };
 
 use super::Api;

@@ -101,8 +101,13 @@ impl Drop for WaitSession {
         let close = v1::CloseSession { session: Some(session_bits(self.id)) };
         let body = RequestPayload::Operation(Box::new(v1::request::Operation::CloseSession(close)));
         let (to, _) = oneshot::channel();
-        let request = QueuedRequest::new(in_session(self.secret).traced(self.trace), body, self.api.caller(), ReplyTo::Caller(to))
-            .with_identity(self.identity.clone());
+        let request = QueuedRequest::new(
+            in_session(self.secret).traced(self.trace),
+            body,
+            self.api.caller(),
+            ReplyTo::Caller(to),
+        )
+        .with_identity(self.identity.clone());
         // If the queue is full, the session ends by its ttl.
         let _ = self.api.queue.submit(request);
     }

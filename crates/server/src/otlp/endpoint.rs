@@ -47,7 +47,9 @@ impl FromStr for CollectorUrl {
             return Err(CollectorUrlError("contains credentials; put them into the file of otlp_headers_file"));
         }
         if uri.query().is_some() {
-            return Err(CollectorUrlError("contains a query; /v1/traces is appended to the URL, so write it without one"));
+            return Err(CollectorUrlError(
+                "contains a query; /v1/traces is appended to the URL, so write it without one",
+            ));
         }
         if uri.path().ends_with(TRACES_PATH) {
             return Err(CollectorUrlError("contains /v1/traces, which is appended; write the base URL without it"));

@@ -55,11 +55,7 @@ pub struct SpanExporter {
 }
 
 /// Starts to export.
-pub fn start(
-    settings: Arc<CollectorSettings>,
-    source: SpanSource,
-    metrics: SpanMetrics,
-) -> (SpanQueue, SpanExporter) {
+pub fn start(settings: Arc<CollectorSettings>, source: SpanSource, metrics: SpanMetrics) -> (SpanQueue, SpanExporter) {
     let (sender, holds) = mpsc::channel(MAX_QUEUED);
     let (closing, is_closing) = watch::channel(false);
     let queue = SpanQueue { sender, metrics: metrics.clone() };

@@ -198,7 +198,9 @@ mod tests {
         let https = CollectorSettings::new("https://collector.example".parse().expect("a URL"), None);
         assert!(https.expect_err("no authorities").to_string().starts_with("otlp_ca: required for https://"));
         let http = CollectorSettings::new("http://localhost:4318".parse().expect("a URL"), Some(Path::new("ca.pem")));
-        assert!(http.expect_err("authorities").to_string().starts_with("otlp_ca: the collector has an http:// address"));
+        assert!(
+            http.expect_err("authorities").to_string().starts_with("otlp_ca: the collector has an http:// address")
+        );
         let empty = tempfile::NamedTempFile::new().expect("a file");
         let https = CollectorSettings::new("https://collector.example".parse().expect("a URL"), Some(empty.path()));
         assert!(https.expect_err("no certificate").to_string().contains("contains no PEM certificate"));

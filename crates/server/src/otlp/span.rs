@@ -9,7 +9,9 @@ use sha2::{Digest, Sha256};
 use super::CollectorSettings;
 use super::pb::span::{Event, SpanKind};
 use super::pb::status::StatusCode;
-use super::pb::{ExportTraceServiceRequest, InstrumentationScope, KeyValue, Resource, ResourceSpans, ScopeSpans, Span, Status};
+use super::pb::{
+    ExportTraceServiceRequest, InstrumentationScope, KeyValue, Resource, ResourceSpans, ScopeSpans, Span, Status,
+};
 
 /// Whether a span is sampled.
 const SAMPLED: u32 = 0x01;

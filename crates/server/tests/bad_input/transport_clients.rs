@@ -107,8 +107,13 @@ impl SessionStream {
     #[allow(dead_code, reason = "only the tests of access act alone")]
     pub async fn request_alone(&mut self, operation: Operation, reason: &str) -> Answer {
         self.sequence += 1;
-        self.send_one(v1::Request { sequence: self.sequence, operation: Some(operation), alone: Some(reason.into()), traceparent: None })
-            .await
+        self.send_one(v1::Request {
+            sequence: self.sequence,
+            operation: Some(operation),
+            alone: Some(reason.into()),
+            traceparent: None,
+        })
+        .await
     }
 
     /// Sends a request under any sequence number and returns its answer.

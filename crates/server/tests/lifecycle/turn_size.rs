@@ -134,7 +134,12 @@ fn send_all(stream: &SessionStream, operations: Vec<Operation>, batch_size: usiz
     let answers = operations.iter().map(|_| None).collect();
     let numbered = operations.into_iter().zip(1..);
     let requests: Vec<_> = numbered
-        .map(|(operation, sequence)| v1::Request { sequence, operation: Some(operation), alone: None, traceparent: None })
+        .map(|(operation, sequence)| v1::Request {
+            sequence,
+            operation: Some(operation),
+            alone: None,
+            traceparent: None,
+        })
         .collect();
     for requests in requests.chunks(batch_size) {
         stream.send(v1::ClientBatch { requests: requests.to_vec(), lowest_pending: 1, ..Default::default() });

@@ -112,9 +112,7 @@ fn fields(mut message: &[u8]) -> Vec<(u64, Value<'_>)> {
                 let length = usize::try_from(varint(&mut message)).expect("a length");
                 Value::Bytes(take(&mut message, length))
             }
-            5 => {
-                Value::Number(u32::from_le_bytes(take(&mut message, 4).try_into().expect("4 bytes")).into())
-            }
+            5 => Value::Number(u32::from_le_bytes(take(&mut message, 4).try_into().expect("4 bytes")).into()),
             other => panic!("wire type {other}"),
         };
         fields.push((key >> 3, value));

@@ -96,8 +96,8 @@ impl GrantorTable {
         let began = self.due.holds.drains.remove(&id.slot);
         let drain = if lease.has_extra() { self.extra(id.slot).and_then(|extra| extra.drain.as_ref()) } else { None };
         let drain = began.zip(drain.map(|drain| &drain.cause));
-        let drain = drain
-            .map(|(began, cause)| HoldDrain { began: wall_at(began), cause: StoredDrainCause::reason(cause) });
+        let drain =
+            drain.map(|(began, cause)| HoldDrain { began: wall_at(began), cause: StoredDrainCause::reason(cause) });
         let actor = &self.actors[lease.actor];
         let session = (actor.session != NONE).then(|| {
             let (reuse, _) = self.sessions.at(actor.session).expect("an actor's session");
