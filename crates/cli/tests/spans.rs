@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use leasehold_testkit::collector::{CollectorStub, StatusCode};
+use leasehold_testkit::etcd::EtcdCluster;
 use support::{Server, leasehold, run, text};
 use tempfile::TempDir;
 
@@ -144,4 +145,28 @@ fn a_wrong_setting_stops_the_start_with_its_name_and_the_next_step() {
     let headers = [("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=secret")];
     let remote = ["--otlp-endpoint", "http://collector.example:4318"];
     refused(&remote, &headers, "CONFIG{OTEL_EXPORTER_OTLP_HEADERS}", "use https://");
+}
+
+#[test]
+fn a_hold_that_outlives_a_failover_gives_one_span_from_the_new_leader() {
+    let collector = CollectorStub::start();
+    let etcd = EtcdCluster::single();
+    let (journal, url) = (format!("etcd://{}/cluster", etcd.endpoints().join(",")), collector.url());
+    let start = |name: &str| {
+        let data = etcd.dir().join(name);
+        let data = data.to_str().expect("a UTF-8 path");
+        let flags = ["--journal", &journal, "--listen", "127.0.0.1:0", "--data", data, "--etcd-lease", "2"];
+        Server::with_flags(&[&flags[..], &["--otlp-endpoint", &url]].concat())
+    };
+    let mut first = start("first");
+    first.find_log("serving on");
+    let second = start("second");
+    let token = acquire_traced(&first, "jobs/settle");
+    first.signal("KILL");
+    first.wait();
+    second.find_log("serving on");
+    second.run(&["release", "jobs/settle", "--token", &token]).ok();
+    let [span] = &collector.wait_for_spans(1)[..] else { panic!("one span") };
+    assert_eq!((&*span.trace_id, &*span.parent_span_id), (TRACE_ID, PARENT_ID));
+    assert_eq!(span.resource["service.instance.id"], second.address);
 }
