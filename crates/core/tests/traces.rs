@@ -1,4 +1,4 @@
-//! The trace that a request belongs to is recorded with what it causes, and given to whoever exports the holds that ended.
+//! The trace that a request belongs to is recorded with what it causes, and is part of the holds that ended.
 
 use leasehold_core::access::RequestOrigin;
 use leasehold_core::command::{
