@@ -4,10 +4,11 @@ mod support;
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use leasehold_testkit::collector::{CollectorStub, StatusCode};
 use leasehold_testkit::etcd::EtcdCluster;
-use support::{Server, leasehold, run, text};
+use support::{Server, TEST_TIMEOUT, leasehold, run, text};
 use tempfile::TempDir;
 
 const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -169,4 +170,36 @@ fn a_hold_that_outlives_a_failover_gives_one_span_from_the_new_leader() {
     let [span] = &collector.wait_for_spans(1)[..] else { panic!("one span") };
     assert_eq!((&*span.trace_id, &*span.parent_span_id), (TRACE_ID, PARENT_ID));
     assert_eq!(span.resource["service.instance.id"], second.address);
+}
+
+/// Runs a server while a lease is granted and released; returns the file in which a tracer lists its calls of `connect`.
+fn trace_connections(folder: &TempDir, flags: &[&str]) -> std::path::PathBuf {
+    let calls = folder.path().join(format!("calls-{}", flags.len()));
+    let mut command = Command::new("strace");
+    command.args(["-D", "-f", "--seccomp-bpf", "-qq", "-e", "trace=connect", "-o"]).arg(&calls);
+    command.arg(env!("CARGO_BIN_EXE_leasehold")).args(["serve", "--listen", "127.0.0.1:0", "--ephemeral"]).args(flags);
+    command.env("OTEL_SERVICE_NAME", "locks").env_remove("OTEL_EXPORTER_OTLP_ENDPOINT");
+    let mut server = Server::spawn(&mut command, tempfile::tempdir().expect("a directory"));
+    let token = acquire_traced(&server, "jobs/settle");
+    server.run(&["release", "jobs/settle", "--token", &token]).ok();
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    calls
+}
+
+#[test]
+fn a_server_without_a_collector_connects_to_nothing() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let collector = CollectorStub::start();
+    let calls = |flags: &[&str]| trace_connections(&folder, flags);
+    let (without, with) = (calls(&[]), calls(&["--otlp-endpoint", &collector.url()]));
+    let read = |file: &std::path::Path| std::fs::read_to_string(file).expect("the tracer created it");
+    let port = format!("htons({})", collector.address().port());
+    // The tracer may write after the server has ended.
+    let deadline = Instant::now() + TEST_TIMEOUT;
+    while !read(&with).contains(&port) {
+        assert!(Instant::now() < deadline, "{}", read(&with));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!read(&without).contains("AF_INET"), "{}", read(&without));
 }
