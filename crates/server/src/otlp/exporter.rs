@@ -9,7 +9,7 @@ use prost::Message;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::http_post::{Accepted, PostError, post};
+use super::http_post::{ExportReceipt, PostError, post};
 use super::{CollectorSettings, SpanSource};
 use crate::metrics::{SpanDrop, SpanMetrics};
 use crate::random;
@@ -142,7 +142,7 @@ impl ExportWorker {
         }
     }
 
-    fn accepted(&mut self, spans: u64, accepted: &Accepted) {
+    fn accepted(&mut self, spans: u64, accepted: &ExportReceipt) {
         let rejected = accepted.rejected.min(spans);
         self.metrics.exported(spans - rejected);
         if rejected > 0 {

@@ -26,7 +26,7 @@ const USER_AGENT: &str = concat!("OTel-OTLP-Exporter-Leasehold/", env!("CARGO_PK
 
 /// The answer of a collector that took the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Accepted {
+pub struct ExportReceipt {
     /// Spans that it did not take, and never will.
     pub rejected: u64,
     /// Why, or a warning.
@@ -50,12 +50,12 @@ pub enum PostError {
     },
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+trait CollectorConnection: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> CollectorConnection for T {}
 
 /// Sends an encoded request.
-pub async fn post(settings: &CollectorSettings, body: Bytes) -> Result<Accepted, PostError> {
+pub async fn post(settings: &CollectorSettings, body: Bytes) -> Result<ExportReceipt, PostError> {
     match tokio::time::timeout(TIMEOUT, attempt(settings, body)).await {
         Ok(Ok((status, headers, body))) => outcome(status, &headers, &body),
         Ok(Err(reason)) => Err(PostError::Retryable { after: None, reason }),
@@ -90,7 +90,7 @@ async fn attempt(settings: &CollectorSettings, body: Bytes) -> Result<(StatusCod
     Ok((head.status, head.headers, body))
 }
 
-async fn connect(settings: &CollectorSettings) -> Result<Box<dyn Stream>, String> {
+async fn connect(settings: &CollectorSettings) -> Result<Box<dyn CollectorConnection>, String> {
     let url = settings.url();
     let stream = TcpStream::connect((url.host(), url.port())).await.map_err(|error| error.to_string())?;
     let Some(tls) = settings.tls() else { return Ok(Box::new(stream)) };
@@ -109,11 +109,11 @@ impl Drop for AbortOnDrop {
 }
 
 /// Judges a response as the specification says: 429, 502, 503 and 504 may be repeated, and nothing else.
-fn outcome(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Result<Accepted, PostError> {
+fn outcome(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Result<ExportReceipt, PostError> {
     if status.is_success() {
         let partial = ExportTraceServiceResponse::decode(body).unwrap_or_default().partial_success.unwrap_or_default();
         let rejected = u64::try_from(partial.rejected_spans).unwrap_or(0);
-        return Ok(Accepted { rejected, message: shortened(&partial.error_message) });
+        return Ok(ExportReceipt { rejected, message: shortened(&partial.error_message) });
     }
     let message = ErrorStatus::decode(body).map(|status| shortened(&status.message)).unwrap_or_default();
     let reason = if message.is_empty() { status.to_string() } else { format!("{status}: {message}") };
@@ -149,7 +149,7 @@ mod tests {
             let status = StatusCode::from_u16(code).expect("a status");
             let outcome = outcome(status, &HeaderMap::new(), b"");
             match code {
-                200..300 => assert_eq!(outcome, Ok(Accepted::default())),
+                200..300 => assert_eq!(outcome, Ok(ExportReceipt::default())),
                 429 | 502 | 503 | 504 => assert!(matches!(outcome, Err(PostError::Retryable { after: None, .. }))),
                 _ => assert!(matches!(outcome, Err(PostError::Permanent { .. })), "{code}"),
             }
@@ -168,7 +168,7 @@ mod tests {
         let partial = ExportTracePartialSuccess { rejected_spans: 3, error_message: "too old".into() };
         let body = ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec();
         let accepted = outcome(StatusCode::OK, &HeaderMap::new(), &body);
-        assert_eq!(accepted, Ok(Accepted { rejected: 3, message: "too old".into() }));
+        assert_eq!(accepted, Ok(ExportReceipt { rejected: 3, message: "too old".into() }));
         let body = ErrorStatus { code: 3, message: "no such\ntenant".into() }.encode_to_vec();
         let refused = outcome(StatusCode::BAD_REQUEST, &HeaderMap::new(), &body);
         assert_eq!(refused, Err(PostError::Permanent { reason: "400 Bad Request: no suchtenant".into() }));
