@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use leasehold::{Address, BearerTokenFile, Client, Endpoints, Error, TlsOptions};
+use leasehold::{Address, BearerTokenFile, Client, ClientBuilder, Endpoints, Error, TlsOptions, traceparent_from_env};
 use serde::Serialize;
 
 use crate::output::{CommandError, CommandOutput, json};
@@ -124,6 +124,15 @@ fn with_credentials(
     Ok(endpoints)
 }
 
+/// A client whose requests belong to the trace of the variable `TRACEPARENT`, if it has one.
+pub fn client_builder(endpoints: Endpoints) -> ClientBuilder {
+    let builder = ClientBuilder::from(endpoints);
+    match traceparent_from_env() {
+        Some(trace) => builder.traceparent(trace),
+        None => builder,
+    }
+}
+
 impl GlobalArgs {
     /// Reads the profile, if there is one, and fills in what neither a flag nor the environment sets.
     pub fn apply_profile(&mut self) -> Result<(), Error> {
@@ -194,7 +203,7 @@ impl GlobalArgs {
         let endpoints = self.endpoints()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| CommandError::Other(format!("cannot start the runtime: {error}")))?;
-        runtime.block_on(async { work(Client::from(endpoints)).await })
+        runtime.block_on(async { work(client_builder(endpoints).build()).await })
     }
 
     /// Runs a read-only call. If a standby may answer, also returns a note with the journal position of the answer.

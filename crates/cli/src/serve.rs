@@ -3,6 +3,7 @@
 mod access_rules;
 mod access_settings;
 mod byte_size;
+mod collector;
 mod etcd_cluster;
 mod etcd_credentials;
 mod hardening;
@@ -123,8 +124,14 @@ where
     let (access, rules) = access_rules::load(settings.access.access.as_deref())?;
     let bearers = settings.access.load_bearers()?;
     let sealer = Arc::new(settings.access.sealer()?);
-    let config_of_server =
-        ServerConfig { access, bearers: bearers.clone(), sealer: sealer.clone(), ..server_config(&settings) };
+    let collector = settings.collector.load()?;
+    let config_of_server = ServerConfig {
+        access,
+        bearers: bearers.clone(),
+        sealer: sealer.clone(),
+        collector,
+        ..server_config(&settings)
+    };
     let running = start(location, config_of_server).await.map_err(|error| start_error(&error))?;
     log_start(&running, &settings);
     let limits = (running.connection_limit.clone(), running.rate_limit.clone());
@@ -188,6 +195,9 @@ fn log_start(running: &ServerHandle, settings: &ServeSettings) {
     }
     if settings.access.tls.is_none() && !settings.listen.ip().is_loopback() {
         tracing::warn!("reachable from other machines without TLS; callers are anonymous");
+    }
+    if let Some(collector) = &settings.collector.endpoint {
+        tracing::info!("exporting spans to {collector}");
     }
     if let Some(socket) = &running.socket {
         tracing::info!("listening on the unix socket {}", socket.display());

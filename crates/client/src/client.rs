@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use leasehold_core::secret::{LeaseSecret, SessionSecret};
 use leasehold_core::token::Token;
+use leasehold_core::trace_context::TraceContext;
 use leasehold_wire::headers::IdempotencyKey;
 use tokio::sync::watch;
 
@@ -136,6 +137,14 @@ impl Client {
     pub fn acting_alone(&self, reason: &str) -> Self {
         let mut client = self.clone();
         client.servers.alone = Some(reason.into());
+        client
+    }
+
+    /// A clone whose unary calls and locks belong to this operation of a distributed trace.
+    #[must_use]
+    pub fn with_traceparent(&self, trace: TraceContext) -> Self {
+        let mut client = self.clone();
+        client.servers.trace = Some(trace);
         client
     }
 

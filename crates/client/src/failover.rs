@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold_core::time::DurationText;
 use leasehold_wire::headers::{
     ALONE, IDEMPOTENCY_KEY, LEASE_SECRET, POSITION, SESSION_SECRET, STANDBY, TOKEN_SEEN, TOKEN_SEEN_RESOURCE,
-    percent_encode,
+    TRACEPARENT, percent_encode,
 };
 use leasehold_wire::{Code, problem_from_status};
 use tonic::metadata::MetadataValue;
@@ -244,6 +244,9 @@ impl ServerPool {
         }
         if let Some(reason) = &self.alone {
             insert(ALONE, percent_encode(reason));
+        }
+        if let Some(trace) = self.trace {
+            insert(TRACEPARENT, trace.to_string());
         }
         if let Some(min_position) = self.standby {
             insert(STANDBY, min_position.to_string());

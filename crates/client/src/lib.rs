@@ -107,6 +107,7 @@ mod stored_value;
 pub mod testing;
 mod tls_options;
 mod token;
+mod traceparent;
 mod transport;
 pub mod types;
 mod unary_leases;
@@ -132,12 +133,15 @@ pub use stamped_token::StampedToken;
 pub use stored_value::StoredValue;
 pub use tls_options::TlsOptions;
 pub use token::FencingToken;
+pub use traceparent::traceparent_from_env;
 pub use types::{Claim, ClockDrift, Deadline, HandoffMode, Loss, MayWrite, MustRead, NextStep};
 pub use unary_leases::{GrantedLease, HeldLease, RenewedLease};
 pub use watch::{LeaseEvent, Watch, WatchItem};
 
 /// Secrets of leases and sessions, for [`Client::with_lease_secret`] and [`Client::with_session_secret`].
 pub use leasehold_core::secret::{LeaseSecret, SessionSecret};
+/// An operation of a distributed trace, for [`ClientBuilder::traceparent`] and [`Lock::traceparent`].
+pub use leasehold_core::trace_context::TraceContext;
 /// Stable error codes.
 pub use leasehold_wire::Code;
 /// Table of the stable error codes.

@@ -9,6 +9,7 @@ use leasehold_core::lease::Access;
 use leasehold_core::limits::{HOLD_MAX, METADATA_BYTES, TTL_MAX_EVER, TTL_MIN, WAIT_MAX};
 use leasehold_core::name::{HolderName, Name};
 use leasehold_core::time::DurationText;
+use leasehold_core::trace_context::TraceContext;
 
 use crate::session_worker::{AcquireSpec, Job, PendingCall, Response};
 use crate::{Client, Error, Guard, LeaseHandle, RequestError};
@@ -35,6 +36,7 @@ pub struct Lock {
     max_hold: Option<Duration>,
     progress: Option<Duration>,
     metadata: Vec<u8>,
+    trace: Option<TraceContext>,
 }
 
 impl Client {
@@ -53,6 +55,7 @@ impl Client {
             max_hold: None,
             progress: None,
             metadata: Vec::new(),
+            trace: self.servers.trace,
         }
     }
 }
@@ -130,6 +133,13 @@ impl Lock {
     /// Metadata that queries show, at most 4,096 bytes.
     pub fn metadata(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.metadata = bytes.into();
+        self
+    }
+
+    /// The operation of a distributed trace that acquires the lease. The server keeps it in its audit log, and exports the hold as a
+    /// span below that operation, if it exports spans. Default: the client's.
+    pub const fn traceparent(mut self, trace: TraceContext) -> Self {
+        self.trace = Some(trace);
         self
     }
 
@@ -229,6 +239,7 @@ impl Lock {
             max_hold_ms,
             progress_ms,
             metadata: self.metadata.clone(),
+            trace: self.trace,
         })
     }
 }

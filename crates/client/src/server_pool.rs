@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::secret::{LeaseSecret, SessionSecret};
+use leasehold_core::trace_context::TraceContext;
 use leasehold_wire::MAX_RESPONSE_BYTES;
 use leasehold_wire::headers::IdempotencyKey;
 use leasehold_wire::v1::leasehold_client::LeaseholdClient;
@@ -49,6 +50,8 @@ pub(crate) struct ServerPool {
     pub(crate) lease_secret: Option<LeaseSecret>,
     /// Why the next calls act without the approval of a second identity.
     pub(crate) alone: Option<Arc<str>>,
+    /// The trace that the next calls belong to.
+    pub(crate) trace: Option<TraceContext>,
     /// Lowest journal position from which a standby may answer a query.
     pub(crate) standby: Option<u64>,
     /// The only server to send requests to; all servers if there is none.
@@ -103,6 +106,7 @@ impl ServerPool {
             session_secret: None,
             lease_secret: None,
             alone: None,
+            trace: None,
             standby: None,
             only: None,
         }

@@ -78,7 +78,7 @@ impl OutgoingBatch {
         let operation = leasehold_wire::encode_command(command);
         let supported = operation.is_some();
         if supported {
-            self.push(v1::Request { sequence, operation, alone: None });
+            self.push(v1::Request { sequence, operation, alone: None, traceparent: None });
         }
         supported
     }

@@ -79,6 +79,7 @@ pub mod refusal;
 pub mod secret;
 pub mod time;
 pub mod token;
+pub mod trace_context;
 pub mod unicode;
 
 pub(crate) mod store;

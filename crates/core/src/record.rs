@@ -16,6 +16,7 @@ use crate::payload::{cache, delivery, state};
 use crate::refusal::{Cycle, Refusal};
 use crate::time::{GrantorTime, WallClock};
 use crate::token::{Cluster, Incarnation, Number};
+use crate::trace_context::TraceContext;
 
 /// One journal record. Applying it is the only way the state changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +124,10 @@ pub enum Record<'a> {
     AttributedTo(Attribution<'a>),
     /// No identity is recorded for the records that follow: time, the server itself or a `local` caller caused them.
     AttributionEnded,
+    /// The request that was granted this lease belongs to a distributed trace. Nothing is decided by it.
+    LeaseTraced { lease: u32, trace: TraceContext },
+    /// The request that started this wait belongs to a distributed trace; so do the leases that it will be granted.
+    WaitTraced { waiter: u32, trace: TraceContext },
 }
 
 /// The record of a grant.

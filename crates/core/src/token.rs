@@ -62,6 +62,12 @@ pub const fn next_number(counter: u64, wall: WallClock) -> Option<Number> {
     Number::new(if next > clock { next } else { clock })
 }
 
+/// The wall clock when a number was issued, to the millisecond. A number that was raised above the clock, for
+/// example after a rollback, says a later time.
+pub const fn issued_at(number: Number) -> WallClock {
+    WallClock::after_era(number.get() >> NUMBERS_PER_MILLI)
+}
+
 /// Whether `number` is plausible at a fence whose clock is `wall`: at most one day ahead (F5). An implausible number
 /// must not become the mark, or one typing error would refuse every later holder.
 pub fn plausible(number: Number, wall: WallClock) -> bool {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::access::{NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_OWNER};
+use leasehold_core::access::{NO_LEASE_PROOF, NO_SESSION_PROOF, NOT_OWNER, RequestOrigin};
 use leasehold_core::command::{
     Answer, Command, Input, LeaseRef, LeaseSelector, ProvenTokens, Renew, Reply, Request, SessionEvent,
 };
@@ -23,6 +23,7 @@ use crate::identity::Identity;
 use crate::journal::file::SEGMENT_BYTES;
 use crate::journal::{AppendOutcome, BATCH_BYTES, DiskSpace, Journal, JournalError, WriterStatus};
 use crate::metrics::{DenialReason, Metrics};
+use crate::otlp::SpanQueue;
 use crate::pending_replies::PendingReplies;
 use crate::queue_waits::QueueWaits;
 use crate::request::{
@@ -54,6 +55,8 @@ pub struct Driver<J> {
     inputs: TurnInputs,
     output: Output,
     query_replies: Vec<QueryReply>,
+    /// Where the holds that ended go, if spans are exported.
+    spans: Option<SpanQueue>,
     /// The reason that open connections receive at the end.
     close_reason: v1::Problem,
 }
@@ -92,11 +95,19 @@ impl<J: Journal> Driver<J> {
             inputs: TurnInputs::default(),
             output: Output::default(),
             query_replies: Vec::new(),
+            spans: None,
             close_reason: v1::Problem::of(
                 Code::Unavailable,
                 "the server has failed; the outcome of requests without a reply is unknown",
             ),
         }
+    }
+
+    /// Exports a span for each hold that ends from now on.
+    pub fn with_spans(mut self, spans: SpanQueue) -> Self {
+        self.grantor.set_holds_collected(true);
+        self.spans = Some(spans);
+        self
     }
 
     /// Runs turns until the driver stops.
@@ -236,7 +247,8 @@ impl<J: Journal> Driver<J> {
         if caller_state.is_some_and(|state| !state.register(tag)) {
             return self.pending.discard(tag);
         }
-        let (caller_rights, origin) = (self.rules.caller(&identity), identity.origin());
+        let (caller_rights, trace) = (self.rules.caller(&identity), request.origin.trace);
+        let origin = RequestOrigin { trace, ..identity.origin() };
         let request = Request { tag, caller: caller_rights, origin, alone: alone.as_deref(), ..request };
         let body = self.pending.body(tag).expect("just registered");
         let refused = match body {
@@ -407,6 +419,9 @@ impl<J: Journal> Driver<J> {
         self.metrics.rejections().replies(&self.output.replies, |slot| self.pending.is_renewal(slot));
         self.report_denials();
         self.report_acts_alone();
+        if let Some(spans) = &self.spans {
+            spans.offer(&mut self.output.ended_holds);
+        }
         let stamps = self.sealer.stamps();
         for mut reply in self.output.replies.drain(..) {
             if let Answer::Refused(Refusal::Exhausted { limit, .. }) = &reply.answer

@@ -46,7 +46,7 @@ impl Identity {
 
     /// How it is known and from where, as it is recorded with what it changes (A13).
     pub fn origin(&self) -> RequestOrigin<'_> {
-        RequestOrigin { via: self.via, credential: &self.credential, from: self.peer, proposal: None }
+        RequestOrigin { via: self.via, credential: &self.credential, from: self.peer, ..RequestOrigin::LOCAL }
     }
 
     /// The address in log lines.

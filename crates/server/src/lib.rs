@@ -4,7 +4,7 @@
 //!
 //! A turn drains the [`request_queue`], steps the grantor, appends to the [`journal`], and only then sends replies ([`driver`]). All
 //! other work happens off this path: connections and middlewares ([`transport`]), endpoints ([`api`]), snapshots ([`snapshotter`]),
-//! the pages of the [`dashboard`], the audit log ([`audit`]), backup and restore ([`backup`]), [`metrics`].
+//! the pages of the [`dashboard`], the audit log ([`audit`]), backup and restore ([`backup`]), [`metrics`], and spans ([`otlp`]).
 
 #![forbid(unsafe_code)]
 
@@ -26,6 +26,7 @@ mod key_digests;
 pub mod keys;
 mod log_windows;
 pub mod metrics;
+pub mod otlp;
 pub mod pending_replies;
 pub mod principal;
 pub mod queue_waits;

@@ -23,6 +23,7 @@ use crate::driver::{Driver, StopReason};
 use crate::journal::{AppendOutcome, Journal, JournalError, JournalLocation, OpenError, OpenedJournal};
 use crate::keys::{KeyError, KeySource, ServerKeys};
 use crate::metrics::Metrics;
+use crate::otlp::{self, CollectorSettings, SpanExporter, SpanSource};
 use crate::recovery::StateReplay;
 use crate::request_queue::RequestQueue;
 use crate::sealing::TokenSealer;
@@ -68,6 +69,8 @@ pub struct ServerConfig {
     pub keys: KeySource,
     /// Bearer tokens that requests may present. With some, a client certificate is not required (A3).
     pub bearers: Option<Arc<BearerVerifier>>,
+    /// Where spans are exported to; nowhere if there is none.
+    pub collector: Option<Arc<CollectorSettings>>,
 }
 
 /// The unix socket of a server.
@@ -97,6 +100,7 @@ impl Default for ServerConfig {
             sealer: Arc::default(),
             keys: KeySource::default(),
             bearers: None,
+            collector: None,
         }
     }
 }
@@ -182,6 +186,8 @@ pub struct ServerHandle {
     snapshotter: SnapshotThread,
     /// Samples counters for the dashboard.
     sampler: JoinHandle<()>,
+    /// Exports spans, if the server has a collector.
+    exporter: Option<SpanExporter>,
 }
 
 /// Opens the journal, opens a tenure and serves.
@@ -258,7 +264,17 @@ pub(crate) async fn lead<J: Journal + 'static>(
         dashboard: Arc::default(),
         standby: None,
     };
-    let stopped = spawn_driver(Driver::new(grantor, journal, &api));
+    let driver = Driver::new(grantor, journal, &api);
+    let (driver, exporter) = match &config.collector {
+        None => (driver, None),
+        Some(collector) => {
+            let address = api.server_status.address().to_owned();
+            let source = SpanSource { cluster: issuer.cluster, incarnation: issuer.incarnation, address };
+            let (spans, exporter) = otlp::start(collector.clone(), source, listener.metrics.spans());
+            (driver.with_spans(spans), Some(exporter))
+        }
+    };
+    let stopped = spawn_driver(driver);
     let sampler = tokio::spawn(api::sample(api.clone()));
     listener.metrics.set_leader(true);
     listener.set_max_ttl(status.max_ttl_ms);
@@ -277,6 +293,7 @@ pub(crate) async fn lead<J: Journal + 'static>(
         serving,
         snapshotter,
         sampler,
+        exporter,
     })
 }
 
@@ -373,6 +390,9 @@ impl ServerHandle {
         self.sampler.abort();
         // Fails because it was aborted. Afterwards nothing holds the API.
         let _ = self.sampler.await;
+        if let Some(exporter) = self.exporter {
+            exporter.close().await;
+        }
         let snapshotter = self.snapshotter;
         tokio::task::spawn_blocking(move || snapshotter.stop()).await.expect("stopping a thread does not panic");
         reason

@@ -38,6 +38,11 @@ impl ServerStatus {
         Self { address, role, since: Instant::now(), etcd: Some(etcd) }
     }
 
+    /// The address at which clients reach this server.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Whether this server leads unless another one has taken over.
     pub fn may_lead(&self) -> bool {
         self.role == ServerRole::Leader

@@ -217,7 +217,7 @@ impl Operators {
     ) -> u64 {
         self.last_tag += 1;
         let rights = if by == LONER { &self.loner_rights } else { &self.rights };
-        let origin = RequestOrigin { via: Via::Certificate, credential: credential_of(by), from: None, proposal: None };
+        let origin = RequestOrigin { via: Via::Certificate, credential: credential_of(by), ..RequestOrigin::LOCAL };
         let request =
             Request { caller: Caller { principal: by, rights }, origin, alone, ..Request::tagged(self.last_tag) };
         grantor.step(now, &Input::Request(request, command));

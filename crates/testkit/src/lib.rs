@@ -5,6 +5,7 @@
 //! crates name it as a path-only dev-dependency, which `cargo package` removes. The feature `tokio` adds what needs a runtime.
 
 pub mod certificates;
+pub mod collector;
 pub mod depth;
 pub mod etcd;
 pub mod ports;

@@ -20,6 +20,8 @@ pub const POSITION: &str = "leasehold-position";
 pub const SESSION_SECRET: &str = "session-secret";
 /// Minimum journal position from which a standby may answer a query. Without it only the leader answers.
 pub const STANDBY: &str = "leasehold-standby";
+/// The operation of a distributed trace that caused the request (W3C Trace Context). An invalid one is ignored.
+pub const TRACEPARENT: &str = "traceparent";
 /// Text of the highest token that the caller has seen.
 pub const TOKEN_SEEN: &str = "lease-token-seen";
 /// Name of the resource of that token, percent-encoded.

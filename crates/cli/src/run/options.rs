@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use leasehold::duration::HumanDuration;
-use leasehold::{Client, ClientBuilder, ClockDrift, Error, Lock};
+use leasehold::{Client, ClockDrift, Error, Lock};
 use leasehold_core::command::AcquireOptions;
 use leasehold_core::limits::{RENEW_GAP_MIN, TTL_MAX_EVER, TTL_MIN};
 use leasehold_core::refusal::Refusal;
 
 use super::connection_messages::ConnectionMessages;
 use super::fences::RunFence;
-use crate::global_args::GlobalArgs;
+use crate::global_args::{GlobalArgs, client_builder};
 use crate::target::AddressParser;
 
 /// Default of `--ttl`.
@@ -133,7 +133,7 @@ impl RunOptions {
 
     pub fn client(&self, global: &GlobalArgs, messages: Option<Arc<ConnectionMessages>>) -> Result<Client, Error> {
         let session = self.ttl().max(Duration::from_millis(SESSION));
-        let mut client = ClientBuilder::from(global.endpoints()?).session_ttl(session);
+        let mut client = client_builder(global.endpoints()?).session_ttl(session);
         if let Some(messages) = messages {
             client = client.metrics(messages);
         }

@@ -7,6 +7,8 @@ use leasehold::session_stream::SessionResume;
 use leasehold::{Client, Endpoints, Error, SessionSecret};
 use serde::{Deserialize, Serialize};
 
+use crate::global_args::client_builder;
+
 /// A session and its secret. It is sent over a socket that only this user can open.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionCleanup {
@@ -35,7 +37,7 @@ impl SessionCleanup {
         let (Ok(session), Some(secret)) = (self.session.parse(), SessionSecret::parse_hex(&self.secret)) else {
             return Ok(());
         };
-        let client = Client::from(endpoints).with_session_secret(&secret);
+        let client = client_builder(endpoints).build().with_session_secret(&secret);
         // The secret proves that this is the same session, and not one with the same number on a later server.
         let _stream = client.stream("supervisor", 0, Some(&SessionResume { session, secret })).await?;
         client.close_session(session).await

@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use futures::FutureExt;
-use leasehold::{Client, FencingToken, HeldLease};
+use leasehold::{FencingToken, HeldLease};
 use rustix::process::{Pid, Signal, WaitStatus, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::net::UnixStream;
@@ -26,7 +26,7 @@ use super::process_tree;
 use super::runtime_dir;
 use super::signals;
 use super::{RESOURCE, TOKEN};
-use crate::global_args::endpoints_from_env;
+use crate::global_args::{client_builder, endpoints_from_env};
 
 /// Internal subcommand that starts a supervisor.
 pub const SUBCOMMAND: &str = "__supervise";
@@ -167,7 +167,7 @@ async fn release_lease(env: &[(String, String)], cleanup: Option<&SessionCleanup
     let token = env.iter().find(|(name, _)| name == TOKEN).and_then(|(_, token)| FencingToken::parse(token).ok());
     if let (Some(token), Some(endpoints), Ok(resource)) = (token, endpoints_from_env(), std::env::var(RESOURCE)) {
         let held = HeldLease::new(&resource, token);
-        let client = Client::from(endpoints);
+        let client = client_builder(endpoints).build();
         let client = cleanup.map_or_else(|| client.clone(), |cleanup| cleanup.present(&client));
         let _ = tokio::time::timeout(RELEASE_TIMEOUT, client.release(&held)).await;
     }

@@ -44,6 +44,7 @@ pub async fn serve(
         access,
         bearers: bearers.clone(),
         sealer: sealer.clone(),
+        collector: settings.collector.load()?,
         ..server_config(&settings)
     };
     let listener = server.bind().await.map_err(|error| start_error(&error))?;

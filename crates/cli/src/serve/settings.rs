@@ -8,12 +8,14 @@ use leasehold::{Address, Error};
 use leasehold_core::limits::TTL_MAX_DEFAULT;
 use leasehold_server::audit::Retention;
 use leasehold_server::journal::etcd::QUOTA;
+use leasehold_server::otlp::CollectorUrl;
 use leasehold_server::server::ServerConfig;
 use leasehold_server::snapshotter::SnapshotConfig;
 use leasehold_server::transport::tls::ClientCa;
 
 use super::access_settings::{AccessSettings, GivenAccess, JwtTable, SocketPath};
 use super::byte_size::ByteSize;
+use super::collector::ConfiguredCollector;
 use super::etcd_credentials::EtcdCredentialFiles;
 use super::journal_url::JournalUrl;
 use super::log::{LogFormat, LogLevel};
@@ -147,6 +149,17 @@ pub struct SettingsArgs {
     #[arg(long, value_name = "DURATION", value_parser = parse_audit_age)]
     #[serde(deserialize_with = "deserialize_audit_age")]
     pub audit_max_age: Option<HumanDuration>,
+    /// Base URL of an OpenTelemetry collector; one span for each hold is exported to it, over OTLP (http/protobuf)
+    /// [default: $OTEL_EXPORTER_OTLP_ENDPOINT, or none]
+    #[arg(long, value_name = "URL")]
+    #[serde(deserialize_with = "deserialize_text")]
+    pub otlp_endpoint: Option<CollectorUrl>,
+    /// File with headers for the collector, one NAME: VALUE per line; readable by its owner only
+    #[arg(long, value_name = "FILE")]
+    pub otlp_headers_file: Option<PathBuf>,
+    /// CA certificates that verify the collector (PEM); required for https://
+    #[arg(long, value_name = "FILE")]
+    pub otlp_ca: Option<PathBuf>,
     /// Log format: text or json [default: text]
     #[arg(long, value_name = "FORMAT")]
     #[serde(deserialize_with = "deserialize_text")]
@@ -201,6 +214,9 @@ impl SettingsArgs {
             snapshot_after_batches: self.snapshot_after_batches.or(other.snapshot_after_batches),
             audit_max_bytes: self.audit_max_bytes.or(other.audit_max_bytes),
             audit_max_age: self.audit_max_age.or(other.audit_max_age),
+            otlp_endpoint: self.otlp_endpoint.or(other.otlp_endpoint),
+            otlp_headers_file: self.otlp_headers_file.or(other.otlp_headers_file),
+            otlp_ca: self.otlp_ca.or(other.otlp_ca),
             log_format: self.log_format.or(other.log_format),
             log_level: self.log_level.or(other.log_level),
         }
@@ -230,6 +246,7 @@ pub struct ServeSettings {
     pub snapshot_after_batches: u64,
     pub audit_max_bytes: ByteSize,
     pub audit_max_age: Option<HumanDuration>,
+    pub collector: ConfiguredCollector,
     pub log_format: LogFormat,
     pub log_level: LogLevel,
 }
@@ -263,6 +280,7 @@ impl ServeSettings {
             socket: given.socket,
         };
         let access = AccessSettings::resolve(access, &journal, &data)?;
+        let collector = ConfiguredCollector::resolve(given.otlp_endpoint, given.otlp_headers_file, given.otlp_ca)?;
         Ok(Self {
             access,
             listen: given.listen.unwrap_or(defaults.listen),
@@ -283,6 +301,7 @@ impl ServeSettings {
             snapshot_after_batches: given.snapshot_after_batches.unwrap_or(defaults.snapshots.log_batches),
             audit_max_bytes: given.audit_max_bytes.unwrap_or(ByteSize(defaults.snapshots.audit.bytes)),
             audit_max_age: given.audit_max_age,
+            collector,
             log_format: given.log_format.unwrap_or(LogFormat::Text),
             log_level: given.log_level.unwrap_or(LogLevel::Info),
         })
@@ -340,6 +359,9 @@ impl ServeSettings {
             ("snapshot_after_batches", self.snapshot_after_batches.to_string()),
             ("audit_max_bytes", self.audit_max_bytes.to_string()),
             ("audit_max_age", self.audit_max_age.map_or_else(|| "unlimited".to_owned(), |age| age.to_string())),
+            ("otlp_endpoint", self.collector.endpoint.as_ref().map_or("none".to_owned(), ToString::to_string)),
+            ("otlp_headers_file", path_text(&self.collector.headers_file)),
+            ("otlp_ca", path_text(&self.collector.ca)),
             ("log_format", self.log_format.word().to_owned()),
             ("log_level", self.log_level.word().to_owned()),
         ]);

@@ -172,7 +172,12 @@ impl Transport {
                 let mut missing: Vec<u64> = operations.iter().map(|(sequence, _)| *sequence).collect();
                 let requests = operations
                     .into_iter()
-                    .map(|(sequence, operation)| v1::Request { sequence, operation: Some(operation), alone: None })
+                    .map(|(sequence, operation)| v1::Request {
+                        sequence,
+                        operation: Some(operation),
+                        alone: None,
+                        traceparent: None,
+                    })
                     .collect();
                 let batch = v1::ClientBatch { lowest_pending: lowest, requests, ..Default::default() };
                 send.unbounded_send(batch).map_err(|_| Disconnected)?;

@@ -23,7 +23,7 @@ pub const UNUSED_ADDRESS: &str = "127.0.0.1:1";
 pub fn leasehold(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
     command.args(args).env_remove("LEASEHOLD_ADDR").env_remove("LEASEHOLD_TOKEN").env_remove("NOTIFY_SOCKET");
-    command.env_remove("LEASEHOLD_LOG_LEVEL");
+    command.env_remove("LEASEHOLD_LOG_LEVEL").env_remove("TRACEPARENT").env_remove("OTEL_EXPORTER_OTLP_ENDPOINT");
     for name in
         ["LEASEHOLD_PROFILE", "LEASEHOLD_TLS_CA", "LEASEHOLD_TLS_CERT", "LEASEHOLD_TLS_KEY", "LEASEHOLD_BEARER_FILE"]
     {
@@ -152,7 +152,8 @@ impl Server {
         Self::spawn(&mut command, tempfile::tempdir().expect("a directory"))
     }
 
-    fn spawn(command: &mut Command, data: TempDir) -> Self {
+    /// Starts a server with this command, which is ready when it says where it serves.
+    pub fn spawn(command: &mut Command, data: TempDir) -> Self {
         let piped = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let process = TestProcess::spawn(piped).expect("the binary was built for this test");
         let mut startup_log = Vec::new();

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::holder::ClockDrift;
+use leasehold_core::trace_context::TraceContext;
 use tokio::sync::watch;
 
 use super::{Client, ClientShared};
@@ -139,6 +140,26 @@ impl ClientBuilder {
         self
     }
 
+    /// The operation of a distributed trace that the requests of this client belong to, unless they name another one. The server keeps
+    /// it in its audit log, and exports holds as spans below it, if it exports spans.
+    ///
+    /// ```no_run
+    /// use leasehold::{Client, traceparent_from_env};
+    ///
+    /// # fn example() -> Result<(), leasehold::Error> {
+    /// let mut builder = Client::builder("127.0.0.1:7421")?;
+    /// if let Some(trace) = traceparent_from_env() {
+    ///     builder = builder.traceparent(trace);
+    /// }
+    /// # drop(builder.build());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub const fn traceparent(mut self, trace: TraceContext) -> Self {
+        self.session.trace = Some(trace);
+        self
+    }
+
     /// Callbacks for metrics.
     pub fn metrics(mut self, hook: Arc<dyn MetricsHook>) -> Self {
         self.metrics = Some(hook);
@@ -155,7 +176,9 @@ impl ClientBuilder {
             session: watch::Sender::new(None),
             worker: Mutex::default(),
         };
-        Client { servers: ServerPool::new(endpoints, transport, timeouts), shared: Arc::new(shared) }
+        let mut servers = ServerPool::new(endpoints, transport, timeouts);
+        servers.trace = shared.session_config.trace;
+        Client { servers, shared: Arc::new(shared) }
     }
 }
 

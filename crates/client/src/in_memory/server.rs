@@ -12,6 +12,7 @@ use leasehold_core::limits::TTL_MAX_DEFAULT;
 use leasehold_core::secret::SessionSecret;
 use leasehold_core::time::{Instant, Now, WallClock};
 use leasehold_core::token::{Cluster, Incarnation, Number};
+use leasehold_core::trace_context::TraceContext;
 use leasehold_wire::v1::request::Operation as Message;
 use leasehold_wire::{
     CommandContext, DecodedCommand, RenewBatchReply, TokenIssuer, encode_event, lease_id, problem, v1, welcome,
@@ -140,7 +141,9 @@ impl MemoryServer {
             let Some(operation) = request.operation else { continue };
             self.last_tag += 1;
             let id = RequestId { session, sequence: request.sequence, lowest: batch.lowest_pending.max(1), digest: 0 };
+            let trace = request.traceparent.as_deref().and_then(TraceContext::parse);
             let metadata = leasehold_wire::core_request(self.last_tag, &operation, Some(id), None, &self.issuer);
+            let metadata = metadata.traced(trace);
             match DecodedCommand::decode(&operation, &caller) {
                 Ok(asked) => self.grantor.step(now, &Input::Request(metadata, asked.command())),
                 Err(refusal) => {

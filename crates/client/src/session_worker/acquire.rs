@@ -9,6 +9,7 @@ use leasehold_core::name::resource_hash;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::time::Instant;
 use leasehold_core::token::Token;
+use leasehold_core::trace_context::TraceContext;
 
 use super::WorkerHandle;
 use super::actor_names::ActorPool;
@@ -55,8 +56,9 @@ impl WorkerState {
         let message = leasehold_wire::encode_command(&command).expect("a stream request");
         let key = attempt.slot.key;
         let timeout_at = now.plus_millis(self.settings.request_timeout_ms.saturating_add(wait_ms));
+        let trace = attempt.spec.trace;
         let request = UnansweredRequest::detached(message, RequestPurpose::Acquire(attempt));
-        self.requests.push(UnansweredRequest { key, timeout_at, requeued, ..request });
+        self.requests.push(UnansweredRequest { key, timeout_at, requeued, trace, ..request });
     }
 
     /// Sends the request again under a new number, for the rest of the wait. The previous request holds nothing any more.
@@ -128,7 +130,9 @@ impl WorkerState {
             if let Some(actor) = actor.filter(|_| index > 0) {
                 self.actors.share(actor);
             }
-            indices.push(self.track_lease(now, grant, renewal, resource, timing, actor, (pending.clone(), index)));
+            let index =
+                self.track_lease(now, grant, renewal, resource, timing, actor, (pending.clone(), index), spec.trace);
+            indices.push(index);
         }
         for index in indices {
             self.poll_lease(index, now);
@@ -147,6 +151,7 @@ impl WorkerState {
         timing: Timing,
         actor: Option<u32>,
         pending_grant: (Arc<PendingGrants>, usize),
+        trace: Option<TraceContext>,
     ) -> u32 {
         let session = self.session.as_ref().expect("a grant arrives in a session");
         let token = Token {
@@ -172,7 +177,7 @@ impl WorkerState {
         };
         let (index, serial) = self.leases.next_index();
         self.servers.observe_token(token, &resource);
-        let lease = LeaseShared::new(resource, grant.lease, index, session.deadline.clone(), view);
+        let lease = LeaseShared::new(resource, grant.lease, index, session.deadline.clone(), view).traced(trace);
         lease.set_stamped(self.stamped_of(token.parsed()));
         let entry = LeaseTable::new_entry(Arc::new(lease), renewal, timing, grant.drain_ms, serial);
         let claim_from = overlap.map(|overlap| overlap.succession().claim_from());

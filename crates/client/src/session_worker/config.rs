@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::holder::ClockDrift;
+use leasehold_core::trace_context::TraceContext;
 
 /// Settings of a client's session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,11 +11,13 @@ pub(crate) struct SessionConfig {
     pub(crate) holder: Option<String>,
     pub(crate) ttl: Duration,
     pub(crate) clock_drift: ClockDrift,
+    /// The trace that requests belong to which name none.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 impl Default for SessionConfig {
     fn default() -> Self {
-        Self { holder: None, ttl: Duration::from_secs(30), clock_drift: ClockDrift::default() }
+        Self { holder: None, ttl: Duration::from_secs(30), clock_drift: ClockDrift::default(), trace: None }
     }
 }
 

@@ -7,6 +7,7 @@ use leasehold_core::command::HandoffMode;
 use leasehold_core::holder::Timing;
 use leasehold_core::lease::Access;
 use leasehold_core::time::Instant;
+use leasehold_core::trace_context::TraceContext;
 use leasehold_wire::v1::request::Operation as Message;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
@@ -78,6 +79,8 @@ pub(crate) struct AcquireSpec {
     pub(crate) max_hold_ms: Option<u64>,
     pub(crate) progress_ms: Option<u64>,
     pub(crate) metadata: Vec<u8>,
+    /// The trace that the leases belong to.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 /// Multi-producer queue that the worker drains.

@@ -43,7 +43,8 @@ impl WorkerState {
         };
         let (index, serial, key) = (lease.index, entry.serial, slot.key);
         entry.raising |= matches!(call, LeaseCall::Rotate);
-        self.enqueue(now, key, message(&command), RequestPurpose::LeaseCall { slot, index, serial });
+        let purpose = RequestPurpose::LeaseCall { slot, index, serial };
+        self.enqueue_traced(now, key, message(&command), purpose, lease.trace);
     }
 
     /// Queues a renewal with a request id of its own.
@@ -92,7 +93,8 @@ impl WorkerState {
             return send_answer(reply, Err(Loss::Ended(EndReason::Session).into()));
         }
         let resource = lease.resource.clone();
-        self.enqueue(now, key, message(&command), RequestPurpose::Release { reply, resource });
+        let purpose = RequestPurpose::Release { reply, resource };
+        self.enqueue_traced(now, key, message(&command), purpose, lease.trace);
     }
 
     /// Releases a grant that the client cannot use.

@@ -9,6 +9,7 @@ use std::task::Poll;
 use leasehold_core::holder::{ClockDrift, Deadline, Loss, Succession};
 use leasehold_core::ids::LeaseId;
 use leasehold_core::time::Instant;
+use leasehold_core::trace_context::TraceContext;
 use tokio::sync::Notify;
 
 use crate::{FencingToken, StampedToken};
@@ -33,6 +34,8 @@ pub(crate) struct LeaseShared {
     pub(crate) id: LeaseId,
     /// Index in the worker's lease table.
     pub(super) index: u32,
+    /// The trace that it belongs to, and so do its release and the calls about it.
+    pub(super) trace: Option<TraceContext>,
     session: Arc<SessionDeadline>,
     view: Mutex<LocalLeaseView>,
     stamped: Mutex<Arc<[StampedToken]>>,
@@ -90,6 +93,7 @@ impl LeaseShared {
             resource,
             id,
             index,
+            trace: None,
             session,
             view: Mutex::new(view),
             stamped: Mutex::default(),
@@ -98,6 +102,11 @@ impl LeaseShared {
             progress: AtomicU64::new(0),
             progress_pending: AtomicBool::new(false),
         }
+    }
+
+    /// The same lease, which belongs to a trace.
+    pub(super) fn traced(self, trace: Option<TraceContext>) -> Self {
+        Self { trace, ..self }
     }
 
     /// The current view. Its deadline is the earlier of the lease's and its session's.

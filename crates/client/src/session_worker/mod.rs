@@ -87,9 +87,12 @@ impl WorkerHandle {
         let holder = config.holder_name();
         HolderName::parse(&holder)?;
         let request_timeout_ms = u64::try_from(servers.timeouts().request.as_millis()).unwrap_or(u64::MAX);
-        let settings = WorkerSettings { holder: holder.clone(), timing, request_timeout_ms, clock_drift, session };
+        let trace = config.trace;
+        let settings =
+            WorkerSettings { holder: holder.clone(), timing, request_timeout_ms, clock_drift, trace, session };
         // Own connections, so that none depends on the caller's runtime. No call outlasts the session.
-        let own = servers.with_own_connections(Duration::from_millis(ttl_ms / 4));
+        let mut own = servers.with_own_connections(Duration::from_millis(ttl_ms / 4));
+        own.trace = trace;
         let (clock, jitter) = match servers.transport() {
             Transport::Network => (HolderClock::Boot, Jitter::from_os()),
             #[cfg(any(test, feature = "testing"))]

@@ -9,6 +9,7 @@ use leasehold_core::holder::RenewalAttempt;
 use leasehold_core::ids::SessionId;
 use leasehold_core::limits::REQUESTS_PER_SESSION;
 use leasehold_core::time::Instant;
+use leasehold_core::trace_context::TraceContext;
 use leasehold_wire::v1::request::Operation as Message;
 use leasehold_wire::{MAX_REQUEST_BYTES, MAX_REQUEST_FIELDS, v1};
 
@@ -31,6 +32,8 @@ pub(super) struct UnansweredRequest {
     /// Key of the waiting task; zero if no task waits.
     pub key: u64,
     pub message: Message,
+    /// The trace that it belongs to.
+    pub trace: Option<TraceContext>,
     pub purpose: RequestPurpose,
     pub timeout_at: Instant,
     /// When it was last sent on the current stream.
@@ -115,8 +118,9 @@ impl RequestTable {
     /// Makes a batch of one request, to be sent now.
     pub(super) fn single(&mut self, now: Instant, message: Message, purpose: RequestPurpose) -> OutgoingBatch {
         self.next += 1;
-        let request = v1::Request { sequence: self.next, operation: Some(message.clone()), alone: None };
-        self.mark_sent(now, self.next, UnansweredRequest::detached(message, purpose));
+        let unanswered = UnansweredRequest::detached(message, purpose);
+        let request = unanswered.encode(self.next);
+        self.mark_sent(now, self.next, unanswered);
         let mut batch = OutgoingBatch::new(self.lowest());
         batch.push(request);
         batch
@@ -127,7 +131,7 @@ impl RequestTable {
         let mut budget = BatchBudget { bytes: MAX_REQUEST_BYTES / 2, count: MAX_REQUEST_FIELDS / 2 };
         while let Some(sequence) = self.resend.front().copied() {
             // A request that was answered meanwhile is not sent again.
-            if self.sent.get(&sequence).is_some_and(|request| !budget.push(batch, sequence, &request.message)) {
+            if self.sent.get(&sequence).is_some_and(|request| !budget.push(batch, sequence, request)) {
                 return;
             }
             self.resend.pop_front();
@@ -138,7 +142,7 @@ impl RequestTable {
         }
         while let Some(request) = self.untracked.front() {
             let sequence = UNTRACKED + self.next_untracked + 1;
-            if !budget.push(batch, sequence, &request.message) {
+            if !budget.push(batch, sequence, request) {
                 return;
             }
             self.next_untracked += 1;
@@ -152,7 +156,7 @@ impl RequestTable {
                 leasehold_wire::encode_command(&cancel).expect("a stream request"),
                 RequestPurpose::Cancel,
             );
-            if !budget.push(batch, self.next + 1, &request.message) {
+            if !budget.push(batch, self.next + 1, &request) {
                 return;
             }
             self.cancels.remove(&target);
@@ -162,7 +166,7 @@ impl RequestTable {
         while self.has_window() {
             let from = if self.queue.is_empty() { &mut self.parked } else { &mut self.queue };
             let Some(request) = from.front() else { return };
-            if !budget.push(batch, self.next + 1, &request.message) {
+            if !budget.push(batch, self.next + 1, request) {
                 return;
             }
             self.next += 1;
@@ -349,7 +353,14 @@ impl UnansweredRequest {
     pub(super) fn detached(message: Message, purpose: RequestPurpose) -> Self {
         let timeout_at = Instant(u64::MAX);
         let (waiting, reported_indeterminate, canceled, requeued) = (false, false, false, false);
-        Self { key: 0, message, purpose, timeout_at, sent: None, waiting, reported_indeterminate, canceled, requeued }
+        let (trace, sent) = (None, None);
+        Self { key: 0, message, trace, purpose, timeout_at, sent, waiting, reported_indeterminate, canceled, requeued }
+    }
+
+    /// The request under its number.
+    fn encode(&self, sequence: u64) -> v1::Request {
+        let traceparent = self.trace.map(|trace| trace.to_string());
+        v1::Request { sequence, operation: Some(self.message.clone()), alone: None, traceparent }
     }
 }
 
@@ -361,8 +372,8 @@ struct BatchBudget {
 
 impl BatchBudget {
     /// Adds a request if it fits; the first one always does.
-    fn push(&mut self, batch: &mut OutgoingBatch, sequence: u64, message: &Message) -> bool {
-        let request = v1::Request { sequence, operation: Some(message.clone()), alone: None };
+    fn push(&mut self, batch: &mut OutgoingBatch, sequence: u64, request: &UnansweredRequest) -> bool {
+        let request = request.encode(sequence);
         let weight = request.weight();
         if self.count < MAX_REQUEST_FIELDS / 2 && (self.count == 0 || weight > self.bytes) {
             return false;

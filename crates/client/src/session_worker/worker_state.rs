@@ -8,6 +8,7 @@ use std::time::Duration;
 use leasehold_core::command::{Answer, CurrentLease, IdRange, SessionEvent};
 use leasehold_core::holder::{ClockDrift, Timing};
 use leasehold_core::time::Instant;
+use leasehold_core::trace_context::TraceContext;
 use leasehold_wire::MAX_RENEWALS;
 use leasehold_wire::v1::request::Operation as Message;
 use tokio::sync::watch::Sender;
@@ -38,6 +39,8 @@ pub(super) struct WorkerSettings {
     pub timing: Timing,
     pub request_timeout_ms: u64,
     pub clock_drift: ClockDrift,
+    /// The trace that requests belong to which name none.
+    pub trace: Option<TraceContext>,
     /// Publishes the current session.
     pub session: Sender<Option<SessionResume>>,
 }
@@ -387,8 +390,24 @@ impl WorkerState {
 
     /// Queues a request.
     pub(super) fn enqueue(&mut self, now: Instant, key: u64, message: Message, purpose: RequestPurpose) {
+        // A renewal is in no audit log, so that its trace would be sent for nothing.
+        let is_renewal = matches!(purpose, RequestPurpose::Renew(_) | RequestPurpose::RenewSession(..));
+        let trace = self.settings.trace.filter(|_| !is_renewal);
+        self.enqueue_traced(now, key, message, purpose, trace);
+    }
+
+    /// Queues a request that belongs to this trace.
+    pub(super) fn enqueue_traced(
+        &mut self,
+        now: Instant,
+        key: u64,
+        message: Message,
+        purpose: RequestPurpose,
+        trace: Option<TraceContext>,
+    ) {
         let timeout_at = now.plus_millis(self.settings.request_timeout_ms);
-        self.requests.push(UnansweredRequest { key, timeout_at, ..UnansweredRequest::detached(message, purpose) });
+        let request = UnansweredRequest::detached(message, purpose);
+        self.requests.push(UnansweredRequest { key, timeout_at, trace, ..request });
     }
 }
 

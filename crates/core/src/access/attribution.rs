@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::LOCAL_PRINCIPAL;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::limits::{CREDENTIAL_BYTES, PRINCIPAL_BYTES};
+use crate::trace_context::TraceContext;
 
 /// How an identity is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -56,12 +57,14 @@ pub struct RequestOrigin<'a> {
     pub from: Option<SocketAddr>,
     /// The two-person proposal that the request executes.
     pub proposal: Option<u64>,
+    /// The operation of a distributed trace that caused the request.
+    pub trace: Option<TraceContext>,
 }
 
 impl RequestOrigin<'_> {
     /// The server itself, or a caller on a server without access rules.
     pub const LOCAL: RequestOrigin<'static> =
-        RequestOrigin { via: Via::Local, credential: "", from: None, proposal: None };
+        RequestOrigin { via: Via::Local, credential: "", from: None, proposal: None, trace: None };
 }
 
 /// Who caused the records that follow in a batch.
@@ -77,8 +80,9 @@ impl<'a> Attribution<'a> {
     /// The server itself, or a caller on a server without access rules. It is not recorded.
     pub const LOCAL: Attribution<'static> = Attribution { principal: LOCAL_PRINCIPAL, origin: RequestOrigin::LOCAL };
 
+    /// Appends everything but the trace context, which most requests do not have.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let RequestOrigin { via, credential, from, proposal } = self.origin;
+        let RequestOrigin { via, credential, from, proposal, trace: _ } = self.origin;
         out.u8(via as u8);
         out.text(self.principal);
         out.text(&credential[..credential.floor_char_boundary(CREDENTIAL_BYTES)]);
@@ -122,7 +126,7 @@ impl<'a> Attribution<'a> {
                 Some(SocketAddr::new(ip, port))
             }
         };
-        let origin = RequestOrigin { via, credential, from: address, proposal: from.maybe()? };
+        let origin = RequestOrigin { via, credential, from: address, proposal: from.maybe()?, trace: None };
         Ok(Self { principal, origin })
     }
 }
@@ -146,7 +150,8 @@ mod tests {
         for from in ["127.0.0.1:4711", "[::1]:65535", "[2001:db8::1]:1"] {
             let from = Some(from.parse().expect("an address"));
             for (via, proposal) in Via::ALL.into_iter().zip([None, Some(0), Some(7), None, Some(u64::MAX)]) {
-                let origin = RequestOrigin { via, credential: "0123456789abcdef", from, proposal };
+                let origin =
+                    RequestOrigin { via, credential: "0123456789abcdef", from, proposal, ..RequestOrigin::LOCAL };
                 let written = Attribution { principal: "spiffe://example/ops/ann", origin };
                 assert_eq!(round_trip(written).0, written);
             }

@@ -4,6 +4,7 @@ use crate::access::{Caller, RequestOrigin};
 use crate::ids::SessionId;
 use crate::secret::SecretDigest;
 use crate::token::{Number, Token};
+use crate::trace_context::TraceContext;
 
 /// The envelope of a command: who sends it, how it is answered and how a retry is recognized.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,6 +43,13 @@ impl Request<'_> {
             origin: RequestOrigin::LOCAL,
             alone: None,
         }
+    }
+
+    /// The same request, which belongs to a trace.
+    #[must_use]
+    pub const fn traced(mut self, trace: Option<TraceContext>) -> Self {
+        self.origin.trace = trace;
+        self
     }
 }
 

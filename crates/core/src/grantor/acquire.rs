@@ -11,6 +11,7 @@ use crate::mutants::{self, Mutant};
 use crate::name::{HolderName, Name};
 use crate::record::{Record, WaitRecord};
 use crate::refusal::{BusyHolder, Cycle, CycleMember, Limit, Refusal, RefusalSubject};
+use crate::trace_context::TraceContext;
 
 /// The validated requester.
 #[derive(Clone, Copy)]
@@ -33,6 +34,8 @@ pub(super) struct AcquirePlan<'a> {
     pub ttl: u32,
     /// The identity that owns a lease without a session, as it is recorded.
     pub owner: Option<&'a str>,
+    /// The trace that the request belongs to.
+    pub trace: Option<TraceContext>,
 }
 
 impl Grantor {
@@ -50,7 +53,8 @@ impl Grantor {
                 return Ok(answer);
             }
             let resources = &[(name, acquire.access)];
-            let plan = AcquirePlan { resources, atomic: false, slots: acquire.slots, ttl, owner };
+            let trace = request.origin.trace;
+            let plan = AcquirePlan { resources, atomic: false, slots: acquire.slots, ttl, owner, trace };
             self.grant_or_wait(request, &requester, &plan, &acquire.options)
         });
         self.scratch.0 = own_name;
@@ -85,7 +89,8 @@ impl Grantor {
             for (name, access) in acquire.resources {
                 self.check_not_self_blocked(&requester, name, *access)?;
             }
-            let plan = AcquirePlan { resources: acquire.resources, atomic: true, slots: None, ttl, owner };
+            let (resources, trace) = (acquire.resources, request.origin.trace);
+            let plan = AcquirePlan { resources, atomic: true, slots: None, ttl, owner, trace };
             self.grant_or_wait(request, &requester, &plan, &acquire.options)
         });
         self.scratch.0 = own_name;
@@ -414,6 +419,9 @@ impl Grantor {
             progress,
             metadata: options.metadata,
         }));
+        if let Some(trace) = plan.trace {
+            self.record(&Record::WaitTraced { waiter, trace });
+        }
         self.table.waiters.at_mut(waiter).expect("just recorded").tag = Some(request.tag);
         self.wait_began(waiter);
         Ok(Answer::Waiting { position })

@@ -1,8 +1,8 @@
 //! Attribution of a batch's records to the callers that caused them (A13).
 //!
 //! The records of a request follow a record of its caller. That record is written only if the request causes audit entries, if the
-//! caller is not `local`, and if the records before it are of another caller; so renewals and a server without identities write
-//! nothing. It is inserted when the request is done, because only then it is known whether it is needed.
+//! caller is not `local` or names a trace, and if the records before it are of another caller; so renewals and a server without
+//! identities write nothing. It is inserted when the request is done, because only then it is known whether it is needed.
 
 use std::ops::Range;
 

@@ -12,8 +12,9 @@ use crate::coverage;
 use crate::ids::{LeaseId, SessionId};
 use crate::lease::{Access, EndReason};
 use crate::payload::{cache, delivery, state};
-use crate::record::{DrainCause, Record};
+use crate::record::{DrainCause, GrantRecord, Record};
 use crate::time::GrantorTime;
+use crate::trace_context::TraceContext;
 
 /// One change for the audit log. Fields that do not apply are empty or `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub struct AuditChange<'a> {
     pub from: Option<SocketAddr>,
     /// The two-person proposal that was made, withdrawn or executed.
     pub proposal: Option<u64>,
+    /// The operation of a distributed trace that caused it; of a grant after a wait, the one that started the wait.
+    pub trace: Option<TraceContext>,
 }
 
 impl Record<'_> {
@@ -77,6 +80,8 @@ impl Record<'_> {
                 | Self::Answered { .. }
                 | Self::AttributedTo(_)
                 | Self::AttributionEnded
+                | Self::LeaseTraced { .. }
+                | Self::WaitTraced { .. }
         )
     }
 }
@@ -104,11 +109,15 @@ impl GrantorTable {
             Some(owner) if owner != by => (owner, None),
             _ => (by, origin),
         };
+        let trace = match record {
+            Record::Granted(GrantRecord { waiter: Some(waiter), .. }) => self.traces.of_wait(*waiter),
+            _ => origin.and_then(|origin| origin.trace),
+        };
         self.changes_of(record, &mut |change| {
             let via = origin.map(|origin| origin.via);
             let origin = origin.unwrap_or_default();
             let (credential, from, proposal) = (origin.credential, origin.from, change.proposal.or(origin.proposal));
-            each(&AuditChange { by, via, credential, from, proposal, ..*change });
+            each(&AuditChange { by, via, credential, from, proposal, trace, ..*change });
         });
     }
 
@@ -273,7 +282,9 @@ impl GrantorTable {
             | Record::WaitEnded { .. }
             | Record::Answered { .. }
             | Record::AttributedTo(_)
-            | Record::AttributionEnded => {}
+            | Record::AttributionEnded
+            | Record::LeaseTraced { .. }
+            | Record::WaitTraced { .. } => {}
         }
     }
 

@@ -57,6 +57,9 @@ impl Grantor {
                 metadata: options.metadata,
             };
             let slot = self.grant(&new_lease, None, None);
+            if let Some(trace) = plan.trace {
+                self.record(&Record::LeaseTraced { lease: slot, trace });
+            }
             self.after_hold_grew(self.table.lease(slot).actor);
             if !plan.atomic {
                 return Ok(Answer::Granted(self.grant_answer(slot)));

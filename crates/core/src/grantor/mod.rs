@@ -47,11 +47,12 @@ pub use recovery::{
 pub use rollback_detection::RollbackEvidence;
 pub use table::Deadlock;
 pub use table::ended::{EndedLease, Usage};
+pub use table::ended_holds::{EndedHold, HoldDrain};
 pub use view::{LeaseView, ResourceView, SessionView, Status, WaiterView};
 
 use sha2::{Digest, Sha256};
 
-use crate::access::{Attribution, IdentityUsage, LOCAL_PRINCIPAL, check_principal};
+use crate::access::{Attribution, IdentityUsage, LOCAL_PRINCIPAL, RequestOrigin, check_principal};
 use crate::command::{Answer, Command, Input, Notice, Reply, Request, SessionEvent};
 use crate::coverage::{CheckCounts, TargetSlot};
 use crate::ids::SessionId;
@@ -125,6 +126,8 @@ pub struct Output {
     pub denials: Vec<Denial>,
     /// Dangerous commands that were executed without a second identity, for metrics and logs.
     pub acts_alone: Vec<ActAlone>,
+    /// Holds that ended, if [`Grantor::set_holds_collected`] asks for them.
+    pub ended_holds: Vec<EndedHold>,
     /// Whether to take no further turn, because another server shall lead.
     pub step_down: bool,
 }
@@ -141,6 +144,7 @@ impl Output {
         self.notices.clear();
         self.denials.clear();
         self.acts_alone.clear();
+        self.ended_holds.clear();
         self.step_down = false;
     }
 }
@@ -165,6 +169,7 @@ impl Grantor {
         self.turn = None;
         into.clear();
         std::mem::swap(&mut self.out, into);
+        std::mem::swap(&mut self.table.due.holds.ended, &mut into.ended_holds);
         self.attribution.clear();
         if !into.batch.is_empty() {
             self.table.chain = Sha256::digest(&into.batch).into();
@@ -226,8 +231,15 @@ impl Grantor {
     fn handle_request(&mut self, request: &Request<'_>, command: &Command<'_>) {
         let start = self.begin_attribution();
         let answer = self.check_and_decide(request, command).unwrap_or_else(Answer::Refused);
-        let attribution = Attribution { principal: request.caller.principal, origin: request.origin };
-        self.end_attribution(start, (attribution.principal != LOCAL_PRINCIPAL).then_some(&attribution));
+        let attribution = match request.caller.principal {
+            LOCAL_PRINCIPAL => {
+                let trace = request.origin.trace;
+                let origin = RequestOrigin { trace, ..RequestOrigin::LOCAL };
+                trace.map(|_| Attribution { principal: LOCAL_PRINCIPAL, origin })
+            }
+            principal => Some(Attribution { principal, origin: request.origin }),
+        };
+        self.end_attribution(start, attribution.as_ref());
         self.reply(request.tag, answer);
     }
 
@@ -282,6 +294,11 @@ impl Grantor {
     /// Sets whether watchers exist. Sessions receive their own events either way.
     pub fn set_watched(&mut self, enabled: bool) {
         self.watched = enabled;
+    }
+
+    /// Sets whether outputs contain the holds that ended, for traces. Off by default; then nothing is collected.
+    pub fn set_holds_collected(&mut self, enabled: bool) {
+        self.table.due.holds.set_enabled(enabled);
     }
 
     /// Sets whether the journal has space only for ends. Leases are then renewed and end as usual, and nothing new starts

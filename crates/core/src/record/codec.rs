@@ -12,6 +12,7 @@ use crate::payload::{cache, delivery, state};
 use crate::refusal::{Cycle, Refusal, number};
 use crate::time::GrantorTime;
 use crate::token::{Cluster, Incarnation};
+use crate::trace_context::TraceContext;
 
 impl<'a> Record<'a> {
     /// Appends the encoded record.
@@ -148,11 +149,21 @@ impl<'a> Record<'a> {
                 out.text(by);
             }
             Self::AttributedTo(attribution) => {
-                out.u8(46);
+                // Without a trace context, the code is that from before requests had one.
+                out.u8(if attribution.origin.trace.is_some() { 50 } else { 46 });
                 attribution.encode(out);
+                attribution.origin.trace.iter().for_each(|trace| trace.encode(out));
             }
             Self::AttributionEnded => out.u8(47),
             Self::ActedAlone { action, resource, reason } => texts(out, 48, &[action, resource, reason]),
+            Self::LeaseTraced { lease, trace } => {
+                tagged(out, 51, &[u64::from(*lease)]);
+                trace.encode(out);
+            }
+            Self::WaitTraced { waiter, trace } => {
+                tagged(out, 52, &[u64::from(*waiter)]);
+                trace.encode(out);
+            }
         }
     }
 
@@ -262,9 +273,17 @@ impl<'a> Record<'a> {
                 Self::ProposalApproved { proposal: from.num()?, approver: principal(from)?, credential: from.text()? }
             }
             43 => Self::ProposalCanceled { proposal: from.num()?, by: principal(from)? },
-            46 => Self::AttributedTo(Attribution::decode(from)?),
+            code @ (46 | 50) => {
+                let mut attribution = Attribution::decode(from)?;
+                if code == 50 {
+                    attribution.origin.trace = Some(TraceContext::decode(from)?);
+                }
+                Self::AttributedTo(attribution)
+            }
             47 => Self::AttributionEnded,
             48 => Self::ActedAlone { action: from.text()?, resource: from.text()?, reason: from.text()? },
+            51 => Self::LeaseTraced { lease: from.num32()?, trace: TraceContext::decode(from)? },
+            52 => Self::WaitTraced { waiter: from.num32()?, trace: TraceContext::decode(from)? },
             _ => return Err(from.wrong("unknown record")),
         })
     }

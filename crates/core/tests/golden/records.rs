@@ -13,6 +13,7 @@ use leasehold_core::record::{DrainCause, ExpiredBatch, GrantRecord, Record, Stor
 use leasehold_core::refusal::{AccessKind, BusyHolder, Cycle, CycleMember, Limit, NotCurrent, Refusal, RefusalSubject};
 use leasehold_core::time::GrantorTime;
 use leasehold_core::token::{Cluster, Incarnation};
+use leasehold_core::trace_context::TraceContext;
 
 use crate::{golden, hex, number, unhex};
 
@@ -198,7 +199,23 @@ fn records() -> Vec<Record<'static>> {
     let changed = Refusal::SubjectChanged { subject: RefusalSubject::Lease, proposed: 1, found: 300 };
     all.push(Record::WaitEnded { waiter: 5, refusal: changed });
     all.extend(written_records());
+    all.extend(traced_records());
     all
+}
+
+/// The records of requests that belong to a distributed trace.
+fn traced_records() -> [Record<'static>; 4] {
+    let trace_id = *b"\x4b\xf9\x2f\x35\x77\xb3\x4d\xa6\xa3\xce\x92\x9d\x0e\x0e\x47\x36";
+    let trace = TraceContext::new(trace_id, *b"\x00\xf0\x67\xaa\x0b\xa9\x02\xb7", 1).unwrap();
+    let local = RequestOrigin { trace: Some(trace), ..RequestOrigin::LOCAL };
+    let from = Some("192.0.2.7:4711".parse().unwrap());
+    let worker = RequestOrigin { via: Via::Certificate, credential: "00112233aabbccdd", from, ..local };
+    [
+        Record::AttributedTo(Attribution { principal: "local", origin: local }),
+        Record::AttributedTo(Attribution { principal: "spiffe://example/jobs/worker", origin: worker }),
+        Record::LeaseTraced { lease: 300, trace },
+        Record::WaitTraced { waiter: 5, trace },
+    ]
 }
 
 /// The records that name who sent a message or wrote state.
@@ -227,7 +244,10 @@ fn written_records() -> [Record<'static>; 2] {
 fn attribution_records() -> Vec<Record<'static>> {
     let attributed = |principal, via, credential, from: Option<&str>, proposal| {
         let from = from.map(|from| from.parse().unwrap());
-        Record::AttributedTo(Attribution { principal, origin: RequestOrigin { via, credential, from, proposal } })
+        Record::AttributedTo(Attribution {
+            principal,
+            origin: RequestOrigin { via, credential, from, proposal, ..RequestOrigin::LOCAL },
+        })
     };
     let worker = "spiffe://example/jobs/worker";
     vec![

@@ -17,6 +17,7 @@ use leasehold_core::payload::{cache, delivery};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::time::{Instant, Now, WallClock};
 use leasehold_core::token::{Cluster, Incarnation, Token, TokenScope};
+use leasehold_core::trace_context::TraceContext;
 
 use crate::{golden, hex, number, path, unhex};
 
@@ -305,6 +306,8 @@ struct SecondTenure {
     batches: Vec<Vec<u8>>,
     grantor: Grantor,
     ms: u64,
+    /// The trace that the next requests belong to.
+    trace: Option<TraceContext>,
 }
 
 const OPERATOR: &str = "spiffe://example/ops/ann";
@@ -326,7 +329,7 @@ impl SecondTenure {
         grantor.take_output(&mut out);
         batches.push(out.batch);
         grantor.serve(Self::now(600));
-        Self { batches, grantor, ms: 600 }
+        Self { batches, grantor, ms: 600, trace: None }
     }
 
     fn now(ms: u64) -> Now {
@@ -335,7 +338,8 @@ impl SecondTenure {
 
     fn step(&mut self, caller: Caller<'_>, credential: &str, command: Command<'_>) -> Answer {
         self.ms += 20;
-        let origin = RequestOrigin { via: Via::Certificate, credential, from: None, proposal: None };
+        let trace = self.trace;
+        let origin = RequestOrigin { via: Via::Certificate, credential, trace, ..RequestOrigin::LOCAL };
         let request = Request { caller, origin, ..Request::tagged(self.ms) };
         self.grantor.step(Self::now(self.ms), &Input::Request(request, command));
         let mut out = Output::default();
@@ -496,6 +500,24 @@ fn the_encoding_of_owned_messages_and_state_is_unchanged_and_decodes() {
     assert_eq!(has(OPERATOR), (1, 8, name + value(1)));
     assert_eq!(has("uid:1000"), (1, 7, value(3) + value(4) + value(1)));
     assert_eq!(has("local").2, name + value(1));
+}
+
+#[test]
+fn the_encoding_of_traces_is_unchanged_and_decodes() {
+    let mut tenure = SecondTenure::open();
+    let operator = Caller { principal: OPERATOR, rights: Rights::UNRESTRICTED };
+    tenure.trace = TraceContext::new([0x4b; 16], [0x02; 8], 1);
+    let open = OpenSession { holder: "reader", ttl_ms: 60_000, secret: [0x5a; 32].into(), waits_only: false };
+    let Answer::Session(opened) = tenure.step(operator, "0011", Command::OpenSession(open)) else { panic!("opened") };
+    let acquire = Command::Acquire(Acquire::exclusive("traced/1", "h", 30_000));
+    assert!(matches!(tenure.step(Caller::LOCAL, "", acquire), Answer::Granted(_)));
+    let options = AcquireOptions { wait_ms: 60_000, ..AcquireOptions::DEFAULT };
+    let wait = Acquire { session: Some(opened.session), options, ..Acquire::exclusive("traced/1", "reader", 30_000) };
+    assert!(matches!(tenure.step(operator, "0011", Command::Acquire(wait)), Answer::Waiting { .. }));
+    tenure.trace = None;
+    let plain = Command::Acquire(Acquire::exclusive("plain/1", "h", 30_000));
+    assert!(matches!(tenure.step(Caller::LOCAL, "", plain), Answer::Granted(_)));
+    tenure.check("traces", 8);
 }
 
 #[test]

@@ -109,7 +109,7 @@ fn origin(principal: &str) -> RequestOrigin<'static> {
             via: Via::Certificate,
             credential: "00112233aabbccdd",
             from: Some("10.0.0.7:4711".parse().expect("an address")),
-            proposal: None,
+            ..RequestOrigin::LOCAL
         },
         USER => RequestOrigin { via: Via::Uid, ..RequestOrigin::LOCAL },
         _ => RequestOrigin::LOCAL,

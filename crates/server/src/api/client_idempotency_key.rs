@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use leasehold_core::command::{Answer, Proof, Request, RequestId};
+use leasehold_core::command::{Answer, Request, RequestId};
 use leasehold_core::ids::SessionId;
 use leasehold_core::refusal::{Limit, Refusal};
 use leasehold_core::secret::SecretDigest;
@@ -28,12 +28,16 @@ pub struct KeySession {
 }
 
 impl KeySession {
-    async fn open(api: &Api, key: SecretDigest, operation: &Operation, proof: Proof) -> Result<Self, v1::Problem> {
+    async fn open(
+        api: &Api,
+        key: SecretDigest,
+        operation: &Operation,
+        request: Request<'static>,
+    ) -> Result<Self, v1::Problem> {
         if session_of_wait(operation).is_some() {
             let reason = "a wait in a session needs the key <session>:<sequence> of that session, for example 17.0:42";
             return Err(problem(&Refusal::Invalid { field: IDEMPOTENCY_KEY, reason }));
         }
-        let request = Request { proof, ..Request::tagged(0) };
         let payload = RequestPayload::OpenKey(key, Some(Box::new(operation.clone())));
         let reply = api.submit(request, payload, api.caller()).await?;
         api.observe(&reply);
@@ -44,15 +48,15 @@ impl KeySession {
         }
     }
 
-    /// Opens the session of a key for an operation, or finds it. `None` if no further key can be stored, and the operation may be executed
+    /// Opens the session of a key for an operation with this request, or finds it. `None` if no further key can be stored, and the operation may be executed
     /// without one.
     pub async fn open_if_possible(
         api: &Api,
         key: SecretDigest,
         operation: &Operation,
-        proof: Proof,
+        request: Request<'static>,
     ) -> Result<Option<Self>, v1::Problem> {
-        match Self::open(api, key, operation, proof).await {
+        match Self::open(api, key, operation, request).await {
             Ok(session) => Ok(Some(session)),
             Err(problem) if is_limit_of_keys(&problem) && is_harmless_to_repeat(operation) => Ok(None),
             Err(problem) => Err(problem),

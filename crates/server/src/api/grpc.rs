@@ -11,7 +11,8 @@ use leasehold_core::grantor::Query;
 use leasehold_core::lease::EndReason;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::secret::SessionSecret;
-use leasehold_wire::headers::POSITION;
+use leasehold_core::trace_context::TraceContext;
+use leasehold_wire::headers::{POSITION, TRACEPARENT};
 use leasehold_wire::v1::leasehold_server::Leasehold;
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
@@ -124,13 +125,15 @@ impl Leasehold for GrpcService {
         request: Request<Streaming<v1::ClientBatch>>,
     ) -> Result<Response<ServerBatchStream>, Status> {
         let rate = request.extensions().get::<RequestRate>().cloned();
-        let stream = grpc_session::serve(self.api.clone(), request.into_inner(), self.hello_timeout, rate);
+        let trace = request.metadata().get(TRACEPARENT).and_then(|text| TraceContext::parse(text.to_str().ok()?));
+        let stream = grpc_session::serve(self.api.clone(), request.into_inner(), self.hello_timeout, rate, trace);
         stream.await.map(Response::new)
     }
 
     async fn open_session(&self, request: Request<v1::OpenSession>) -> Result<Response<v1::Welcome>, Status> {
         let secret = SessionSecret::new(random::bytes());
-        let core_request = super::request_with(parse_metadata(request.metadata(), &self.api)?.token_seen);
+        let metadata = parse_metadata(request.metadata(), &self.api)?;
+        let core_request = super::request_with(metadata.token_seen, metadata.trace);
         let body = RequestPayload::Open(request.into_inner(), secret.digest());
         let reply = self.api.submit(core_request, body, self.api.caller()).await.map_err(problem_to_status)?;
         self.api.observe(&reply);

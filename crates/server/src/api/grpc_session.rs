@@ -10,6 +10,7 @@ use leasehold_core::grantor::Query;
 use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::secret::SessionSecret;
+use leasehold_core::trace_context::TraceContext;
 use leasehold_wire::{Code, CommandContext, decode_hello, encode_event, problem, problem_to_status, v1, welcome};
 use prost::Message;
 use tonic::{Status, Streaming};
@@ -37,6 +38,7 @@ pub async fn serve(
     mut from: Streaming<v1::ClientBatch>,
     hello_timeout: Duration,
     rate: Option<RequestRate>,
+    trace: Option<TraceContext>,
 ) -> Result<ServerBatchStream, Status> {
     let first =
         tokio::time::timeout(hello_timeout, from.message()).await.map_err(|_| problem_to_status(hello_timed_out()))?;
@@ -50,7 +52,7 @@ pub async fn serve(
     if let (Some(rate), Some(v1::hello::Session::Open(_))) = (&rate, &hello.session) {
         rate.check().map_err(|problem| problem_to_status(*problem))?;
     }
-    let established = establish(&api, &hello, outbox).await;
+    let established = establish(&api, &hello, outbox, trace).await;
     if let Some(v1::hello::Session::Resume(resume)) = &mut hello.session {
         resume.secret.zeroize();
     }
@@ -71,6 +73,7 @@ async fn establish(
     api: &Api,
     hello: &v1::Hello,
     outbox: &Arc<Outbox>,
+    trace: Option<TraceContext>,
 ) -> Result<(v1::Welcome, SessionId), v1::Problem> {
     use v1::hello::Session;
     let secret = SessionSecret::new(random::bytes());
@@ -78,7 +81,7 @@ async fn establish(
     let seen = arrival
         .seen
         .map(|token| SeenToken { token, proven: api.proves(&hello.highest_token, &hello.highest_token_resource) });
-    let request = super::request_with(seen);
+    let request = super::request_with(seen, trace);
     let (body, new_secret) = match (&hello.session, &arrival.command) {
         (Some(Session::Open(open)), _) => (RequestPayload::Open(open.clone(), secret.digest()), Some(&secret)),
         (_, Command::ResumeSession { session, secret }) => (RequestPayload::Resume(*session, *secret), None),
@@ -195,7 +198,8 @@ impl StreamReader {
         for request in batch.requests {
             match self.check(request.operation) {
                 Ok(operation) => {
-                    let submitted = self.request(request.sequence, operation, batch.lowest_pending, token_seen);
+                    let trace = request.traceparent.as_deref().and_then(TraceContext::parse);
+                    let submitted = self.request(request.sequence, operation, batch.lowest_pending, token_seen, trace);
                     queued.push(submitted.with_reason_alone(request.alone.map(Into::into)));
                 }
                 Err(problem) => self.outbox.send(Outgoing::Refused(request.sequence, problem)),
@@ -224,11 +228,12 @@ impl StreamReader {
         operation: v1::request::Operation,
         lowest: u64,
         token_seen: Option<SeenToken>,
+        trace: Option<TraceContext>,
     ) -> QueuedRequest {
         let session = self.caller.session.expect("a stream has a session");
         let id = RequestId { session, sequence, lowest: lowest.max(1), digest: 0 };
         let request = self.api.core_request(&operation, Some(id), token_seen);
-        let request = Request { proof: Proof::of_stream(session), ..request };
+        let request = Request { proof: Proof::of_stream(session), ..request }.traced(trace);
         let to = ReplyTo::Stream(self.outbox.clone(), sequence);
         QueuedRequest::new(request, RequestPayload::Operation(Box::new(operation)), self.caller, to)
             .with_identity(self.identity.clone())

@@ -1,10 +1,12 @@
-//! Metadata of a request: the idempotency key, the highest token that the caller has seen, secrets, and the reason to act alone.
+//! Metadata of a request: the idempotency key, the highest token that the caller has seen, secrets, the reason to act alone, and the
+//! trace that it belongs to.
 
 use leasehold_core::command::RequestId;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::secret::{LeaseSecret, SecretDigest, SessionSecret};
+use leasehold_core::trace_context::TraceContext;
 use leasehold_wire::headers::{
-    ALONE, IDEMPOTENCY_KEY, IdempotencyKey, LEASE_SECRET, SESSION_SECRET, TOKEN_SEEN, TOKEN_SEEN_RESOURCE,
+    ALONE, IDEMPOTENCY_KEY, IdempotencyKey, LEASE_SECRET, SESSION_SECRET, TOKEN_SEEN, TOKEN_SEEN_RESOURCE, TRACEPARENT,
     percent_decode,
 };
 
@@ -27,6 +29,8 @@ pub struct RequestMetadata {
     pub session_secret: Option<SecretDigest>,
     /// Why the caller executes a dangerous command without a second identity.
     pub alone: Option<Box<str>>,
+    /// The trace that the request belongs to.
+    pub trace: Option<TraceContext>,
 }
 
 impl RequestMetadata {
@@ -66,7 +70,9 @@ impl RequestMetadata {
             percent_decode(text).ok_or(Refusal::Invalid { field: ALONE, reason })
         });
         let alone = alone.transpose()?.map(Into::into);
-        Ok(Self { key, client_key, token_seen, lease_secret, session_secret, alone })
+        // An invalid one is ignored, as its specification requires; so is one that is repeated.
+        let trace = header(TRACEPARENT).ok().flatten().and_then(TraceContext::parse);
+        Ok(Self { key, client_key, token_seen, lease_secret, session_secret, alone, trace })
     }
 
     /// Whether a retry of the request is recognized.

@@ -36,6 +36,7 @@ use leasehold_core::command::{Answer, ProvenTokens, Request, RequestId};
 use leasehold_core::ids::SessionId;
 use leasehold_core::name::Prefix;
 use leasehold_core::refusal::Refusal;
+use leasehold_core::trace_context::TraceContext;
 use leasehold_wire::{Code, CommandContext, TokenIssuer, session_bits, session_id, v1};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
@@ -170,14 +171,17 @@ impl Api {
         let wait_session = match unsessioned_wait(&mut operation).filter(|_| !metadata.has_key()) {
             None => None,
             Some(session) => {
-                let opened = WaitSession::open(self).await?;
+                let opened = WaitSession::open(self, metadata.trace).await?;
                 *session = Some(session_bits(opened.id));
                 proof.session = Some(opened.secret);
                 Some(opened)
             }
         };
         let key_session = match metadata.client_key {
-            Some(key) => KeySession::open_if_possible(self, key, &operation, proof).await?,
+            Some(key) => {
+                let request = Request { proof, ..Request::tagged(0) }.traced(metadata.trace);
+                KeySession::open_if_possible(self, key, &operation, request).await?
+            }
             None => None,
         };
         if let Some(session) = &key_session {
@@ -186,7 +190,7 @@ impl Api {
         }
         let id = key_session.as_ref().map(KeySession::request_id).or_else(|| metadata.request_id());
         let request = self.core_request(&operation, id, metadata.token_seen);
-        let request = Request { proof, ..request };
+        let request = Request { proof, ..request }.traced(metadata.trace);
         let cancellable = session_of_wait(&operation).filter(|_| request.id.is_none() && wait_session.is_none());
         let body = RequestPayload::Operation(Box::new(operation));
         let reply = match (cancellable, key_session) {
@@ -326,10 +330,10 @@ impl Api {
     }
 }
 
-/// A request that carries the highest token that its caller has seen, and nothing else.
-fn request_with(seen: Option<SeenToken>) -> Request<'static> {
+/// A request that carries the highest token that its caller has seen, the trace that it belongs to, and nothing else.
+fn request_with(seen: Option<SeenToken>, trace: Option<TraceContext>) -> Request<'static> {
     let proven = ProvenTokens { observed: seen.is_some_and(|seen| seen.proven), presented: false };
-    Request { observed: seen.map(|seen| seen.token), proven, ..Request::tagged(0) }
+    Request { observed: seen.map(|seen| seen.token), proven, ..Request::tagged(0) }.traced(trace)
 }
 
 /// The code of a problem in metrics.

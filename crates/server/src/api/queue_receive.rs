@@ -64,7 +64,7 @@ impl Api {
         let session = match receive.session {
             Some(bits) => session_id(bits),
             None => {
-                let opened = WaitSession::open(self).await?;
+                let opened = WaitSession::open(self, metadata.trace).await?;
                 receive.session = Some(session_bits(opened.id));
                 metadata.session_secret = Some(opened.secret);
                 wait_session.insert(opened).id

@@ -10,6 +10,7 @@ use leasehold_core::command::{Answer, Proof, Request, SessionGrant};
 use leasehold_core::ids::SessionId;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::secret::{SecretDigest, SessionSecret};
+use leasehold_core::trace_context::TraceContext;
 use leasehold_wire::{problem, session_bits, v1};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -32,17 +33,19 @@ pub struct WaitSession {
     api: Api,
     /// The caller of the wait, which owns the session.
     identity: Arc<Identity>,
+    /// The trace that the wait belongs to.
+    trace: Option<TraceContext>,
     renewal: JoinHandle<()>,
 }
 
 impl WaitSession {
     /// Opens a session and renews it in the background.
-    pub async fn open(api: &Api) -> Result<Self, v1::Problem> {
+    pub async fn open(api: &Api, trace: Option<TraceContext>) -> Result<Self, v1::Problem> {
         let (started, identity) = (Instant::now(), current_or_local());
         let secret = SessionSecret::new(random::bytes()).digest();
-        let grant = match open(api, TTL_MS, secret).await? {
+        let grant = match open(api, TTL_MS, secret, trace).await? {
             // The longest ttl of the cluster is shorter.
-            Err(Refusal::OutOfRange { field: "ttl", max, .. }) if max < TTL_MS => open(api, max, secret).await?,
+            Err(Refusal::OutOfRange { field: "ttl", max, .. }) if max < TTL_MS => open(api, max, secret, trace).await?,
             opened => opened,
         };
         let SessionGrant { session: id, ttl_ms, .. } = grant.map_err(|refusal| problem(&refusal))?;
@@ -61,13 +64,18 @@ impl WaitSession {
                 }
             })
         });
-        Ok(Self { id, secret, api: api.clone(), identity, renewal })
+        Ok(Self { id, secret, api: api.clone(), identity, trace, renewal })
     }
 }
 
-async fn open(api: &Api, ttl_ms: u64, secret: SecretDigest) -> Result<Result<SessionGrant, Refusal>, v1::Problem> {
+async fn open(
+    api: &Api,
+    ttl_ms: u64,
+    secret: SecretDigest,
+    trace: Option<TraceContext>,
+) -> Result<Result<SessionGrant, Refusal>, v1::Problem> {
     let open = v1::OpenSession { holder: "unary wait".into(), ttl_ms, waits_only: true };
-    let reply = api.submit(Request::tagged(0), RequestPayload::Open(open, secret), api.caller()).await?;
+    let reply = api.submit(Request::tagged(0).traced(trace), RequestPayload::Open(open, secret), api.caller()).await?;
     match reply.answer {
         Answer::Session(grant) => Ok(Ok(grant)),
         Answer::Refused(refusal) => Ok(Err(refusal)),
@@ -93,8 +101,13 @@ impl Drop for WaitSession {
         let close = v1::CloseSession { session: Some(session_bits(self.id)) };
         let body = RequestPayload::Operation(Box::new(v1::request::Operation::CloseSession(close)));
         let (to, _) = oneshot::channel();
-        let request = QueuedRequest::new(in_session(self.secret), body, self.api.caller(), ReplyTo::Caller(to))
-            .with_identity(self.identity.clone());
+        let request = QueuedRequest::new(
+            in_session(self.secret).traced(self.trace),
+            body,
+            self.api.caller(),
+            ReplyTo::Caller(to),
+        )
+        .with_identity(self.identity.clone());
         // If the queue is full, the session ends by its ttl.
         let _ = self.api.queue.submit(request);
     }

@@ -83,6 +83,9 @@ pub struct AuditEntry<'a> {
     /// The two-person proposal that was executed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposal: Option<u64>,
+    /// The operation of a distributed trace that caused the change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<Cow<'a, str>>,
 }
 
 impl<'a> AuditEntry<'a> {
@@ -136,6 +139,7 @@ impl<'a> AuditEntry<'a> {
             credential: text(change.credential),
             from: change.from.and_then(|from| owned(from.to_string())),
             proposal: change.proposal,
+            traceparent: change.trace.and_then(|trace| owned(trace.to_string())),
         }
     }
 
@@ -153,5 +157,39 @@ impl<'a> AuditEntry<'a> {
     /// The key by which entries of a resource are found.
     pub fn key_of(resource: &str) -> [u8; 8] {
         resource_hash(resource)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::access::Via;
+    use leasehold_core::time::{GrantorTime, WallClock};
+    use leasehold_core::trace_context::TraceContext;
+
+    use super::*;
+
+    #[test]
+    fn a_trace_is_the_last_field_of_the_text_and_an_entry_without_one_has_none() {
+        let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let header = BatchHeader { chain: [0; 32], time: GrantorTime(20), wall: WallClock(1_770_000_000_020) };
+        let text = |trace| {
+            let change = AuditChange {
+                kind: "freed",
+                resource: "jobs/a",
+                by: "local",
+                via: Some(Via::Local),
+                trace,
+                ..AuditChange::default()
+            };
+            let mut text = Vec::new();
+            AuditEntry::of(7, 5, 0, &header, &change).encode(&mut text);
+            String::from_utf8(text).expect("JSON is UTF-8")
+        };
+        let plain = r#"{"entry":7,"position":5,"step":0,"time_ms":20,"wall_ms":1770000000020,"kind":"freed","resource":"jobs/a","by":"local","via":"local"}"#;
+        assert_eq!(text(None), plain);
+        let traced = text(TraceContext::parse(traceparent));
+        assert_eq!(traced, format!(r#"{},"traceparent":"{traceparent}"}}"#, plain.trim_end_matches('}')));
+        let parsed = AuditEntry::parse(traced.as_bytes()).expect("it is an entry");
+        assert_eq!(parsed.traceparent.as_deref(), Some(traceparent));
     }
 }

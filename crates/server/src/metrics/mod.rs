@@ -7,6 +7,7 @@ mod process;
 mod rejections;
 mod requests;
 mod snapshots;
+mod spans;
 mod tls;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -34,6 +35,7 @@ pub use rejections::{
 };
 pub use requests::{OK, RequestMetrics};
 pub use snapshots::SnapshotMetrics;
+pub use spans::{SpanDrop, SpanMetrics};
 pub use tls::TlsMetrics;
 
 use process::ProcessMetrics;
@@ -85,6 +87,7 @@ pub struct Metrics {
     requests: RequestMetrics,
     process: ProcessMetrics,
     snapshots: SnapshotMetrics,
+    spans: SpanMetrics,
 }
 
 /// Totals of the histograms of turns and syncs, which cannot be read themselves.
@@ -205,6 +208,7 @@ impl Default for Metrics {
             requests: RequestMetrics::new(&mut registry),
             process: ProcessMetrics::new(&mut process_registry),
             snapshots: SnapshotMetrics::new(&mut registry),
+            spans: SpanMetrics::new(&mut registry),
             registry: Registry::default(),
             process_registry: Registry::default(),
         };
@@ -297,6 +301,11 @@ impl Metrics {
     /// Metrics of the snapshotter.
     pub fn snapshots(&self) -> SnapshotMetrics {
         self.snapshots.clone()
+    }
+
+    /// Metrics of the export of spans.
+    pub fn spans(&self) -> SpanMetrics {
+        self.spans.clone()
     }
 
     /// Metrics of clocks.

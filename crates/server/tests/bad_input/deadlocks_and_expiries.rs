@@ -62,8 +62,12 @@ async fn a_waiter_whose_session_ends_is_refused_and_never_granted() {
     let grant = server.acquire_lease("wanted", 60_000).await;
     let answer = server.stream.request_with_sequence(1, Some(waiting_acquire("wanted"))).await;
     assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
-    let close =
-        v1::Request { sequence: 2, operation: Some(Operation::CloseSession(v1::CloseSession::default())), alone: None };
+    let close = v1::Request {
+        sequence: 2,
+        operation: Some(Operation::CloseSession(v1::CloseSession::default())),
+        alone: None,
+        traceparent: None,
+    };
     server.stream.send(v1::ClientBatch { requests: vec![close], lowest_pending: 1, ..Default::default() });
     let mut responses = Vec::new();
     while responses.len() < 2 {

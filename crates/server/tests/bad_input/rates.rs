@@ -49,6 +49,7 @@ async fn a_flood_on_a_stream_is_refused_and_its_leases_are_kept() {
         sequence,
         operation: Some(Operation::Acquire(acquire(&format!("more/{sequence}"), "w"))),
         alone: None,
+        traceparent: None,
     };
     let requests = (sequence..sequence + FLOOD).map(request).collect();
     server.stream.skip(FLOOD);

@@ -205,7 +205,7 @@ async fn metadata_above_its_limit_is_refused_at_any_size() {
     assert_eq!(problem.limit, "message_bytes");
     let mut stream = SessionStream::open(connect(server.handle.address).await).await;
     let before = server.state().await;
-    let request = v1::Request { sequence: 1, operation: Some(metadata(1 << 20)), alone: None };
+    let request = v1::Request { sequence: 1, operation: Some(metadata(1 << 20)), alone: None, traceparent: None };
     stream.send(v1::ClientBatch { requests: vec![request], lowest_pending: 1, ..Default::default() });
     let close = stream.next().await.expect("a last message").close.expect("a reason");
     server.assert_refused("1 MiB on a stream", &close, above_message_limit, &before).await;

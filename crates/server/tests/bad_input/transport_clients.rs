@@ -107,13 +107,18 @@ impl SessionStream {
     #[allow(dead_code, reason = "only the tests of access act alone")]
     pub async fn request_alone(&mut self, operation: Operation, reason: &str) -> Answer {
         self.sequence += 1;
-        self.send_one(v1::Request { sequence: self.sequence, operation: Some(operation), alone: Some(reason.into()) })
-            .await
+        self.send_one(v1::Request {
+            sequence: self.sequence,
+            operation: Some(operation),
+            alone: Some(reason.into()),
+            traceparent: None,
+        })
+        .await
     }
 
     /// Sends a request under any sequence number and returns its answer.
     pub async fn request_with_sequence(&mut self, sequence: u64, operation: Option<Operation>) -> Answer {
-        self.send_one(v1::Request { sequence, operation, alone: None }).await
+        self.send_one(v1::Request { sequence, operation, alone: None, traceparent: None }).await
     }
 
     async fn send_one(&mut self, request: v1::Request) -> Answer {

@@ -19,7 +19,7 @@ use crate::transport_clients::{HttpConnection, SessionStream, acquire, connect, 
 fn acquire_batch(from: u64, count: u64) -> v1::ClientBatch {
     let request = |sequence| {
         let operation = Some(Operation::Acquire(acquire(&format!("many/{sequence}"), "")));
-        v1::Request { sequence, operation, alone: None }
+        v1::Request { sequence, operation, alone: None, traceparent: None }
     };
     v1::ClientBatch {
         requests: (from..from + count).map(request).collect(),

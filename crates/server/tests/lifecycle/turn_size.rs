@@ -35,7 +35,7 @@ impl JournalControl {
     pub async fn block(&self, stream: &mut SessionStream) {
         self.block.store(true, Ordering::SeqCst);
         let operation = Some(Operation::Acquire(acquire("blocked", "")));
-        let requests = vec![v1::Request { sequence: BLOCKING_SEQUENCE, operation, alone: None }];
+        let requests = vec![v1::Request { sequence: BLOCKING_SEQUENCE, operation, alone: None, traceparent: None }];
         stream.send(v1::ClientBatch { requests, lowest_pending: 1, ..Default::default() });
         let blocked = async {
             while !self.is_blocked.load(Ordering::SeqCst) {
@@ -134,7 +134,12 @@ fn send_all(stream: &SessionStream, operations: Vec<Operation>, batch_size: usiz
     let answers = operations.iter().map(|_| None).collect();
     let numbered = operations.into_iter().zip(1..);
     let requests: Vec<_> = numbered
-        .map(|(operation, sequence)| v1::Request { sequence, operation: Some(operation), alone: None })
+        .map(|(operation, sequence)| v1::Request {
+            sequence,
+            operation: Some(operation),
+            alone: None,
+            traceparent: None,
+        })
         .collect();
     for requests in requests.chunks(batch_size) {
         stream.send(v1::ClientBatch { requests: requests.to_vec(), lowest_pending: 1, ..Default::default() });
@@ -198,6 +203,7 @@ async fn many_waiters_freed_at_once_are_granted_in_several_turns() {
             sequence: 1_000,
             operation: Some(Operation::CloseSession(v1::CloseSession::default())),
             alone: None,
+            traceparent: None,
         };
         holder.send(v1::ClientBatch { requests: vec![close], lowest_pending: 1, ..Default::default() });
     }

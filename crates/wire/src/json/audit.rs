@@ -98,6 +98,9 @@ pub struct AuditEntryBody {
     /// The two-person proposal that was executed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proposal: Option<u64>,
+    /// The operation of a distributed trace that caused the change, as in the header of the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
     /// The raw text of an entry that is damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,

@@ -121,7 +121,12 @@ fn the_encoding_of_requests_never_changes() {
     let requests = operations
         .into_iter()
         .zip(1..)
-        .map(|(operation, sequence)| v1::Request { sequence, operation: Some(operation), alone: None })
+        .map(|(operation, sequence)| v1::Request {
+            sequence,
+            operation: Some(operation),
+            alone: None,
+            traceparent: None,
+        })
         .collect();
     assert_golden("requests", &v1::ClientBatch { lowest_pending: 1, requests, ..Default::default() });
 }

@@ -63,7 +63,7 @@ proptest! {
         operations in prop::collection::vec(any_operation(), 1..4),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),
     ) {
-        let requests = operations.into_iter().map(|operation| v1::Request { sequence: 1, operation: Some(operation), alone: None }).collect();
+        let requests = operations.into_iter().map(|operation| v1::Request { sequence: 1, operation: Some(operation), alone: None, traceparent: None }).collect();
         let mut bytes = v1::ClientBatch { requests, ..Default::default() }.encode_to_vec();
         for (at, byte) in changes {
             let at = at.index(bytes.len());

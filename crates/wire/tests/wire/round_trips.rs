@@ -143,7 +143,7 @@ fn any_event() -> impl Strategy<Value = SessionEvent> {
 proptest! {
     #[test]
     fn a_command_survives_a_round_trip(operation in any_operation(), sequence in any::<u64>()) {
-        let sent = v1::Request { sequence, operation: Some(operation), alone: None };
+        let sent = v1::Request { sequence, operation: Some(operation), alone: None, traceparent: None };
         let received = leasehold_wire::bounded_codec::decode::<v1::Request>(&sent.encode_to_vec()).expect("just written");
         prop_assert_eq!(&received, &sent);
         let operation = received.require_operation().expect("it has an operation");

@@ -83,7 +83,11 @@ impl GrantorTable {
                 renewal.alive = epoch;
                 self.arm_session(*session);
             }
-            Record::SessionEnded { session, reason: _ } => self.end_session(*session)?,
+            Record::SessionEnded { session, reason } => {
+                self.due.holds.session_ending(Some(*reason));
+                self.end_session(*session)?;
+                self.due.holds.session_ending(None);
+            }
             Record::Granted(granted) => self.grant(granted)?,
             Record::Depth { lease, depth } => {
                 self.known(*lease)?;
@@ -144,11 +148,13 @@ impl GrantorTable {
                 self.known(*lease)?;
                 let drain = Drain { until: *until, cause: (*cause).into() };
                 self.change_extra(*lease, |extra| extra.drain = Some(drain));
+                self.due.holds.drain_began(*lease, self.time);
                 self.arm_lease(*lease);
             }
             Record::DrainDropped { lease } => {
                 self.known(*lease)?;
                 self.change_extra(*lease, |extra| extra.drain = None);
+                self.due.holds.drain_dropped(*lease);
                 self.arm_lease(*lease);
             }
             Record::Capacity { resource, units, lasting } => {
@@ -231,6 +237,14 @@ impl GrantorTable {
                 self.cache.apply(fact, self.time, owner)?;
             }
             Record::Coverage(fact) => self.apply_coverage(fact)?,
+            Record::LeaseTraced { lease, trace } => {
+                self.known(*lease)?;
+                self.traces.set_lease(*lease, *trace);
+            }
+            Record::WaitTraced { waiter, trace } => {
+                self.waiters.at(*waiter).ok_or("no such waiter")?;
+                self.traces.set_wait(*waiter, *trace);
+            }
         }
         Ok(())
     }

@@ -50,6 +50,8 @@ impl GrantorTable {
     /// Ends a lease: removes it from its resource, its actor and the timers, and leaves a tombstone.
     pub(super) fn unlink_lease(&mut self, slot: u32, reason: EndReason, hold: bool) {
         let (reuse, lease) = self.leases.at(slot).map(|(reuse, lease)| (reuse, *lease)).expect("a live lease");
+        self.collect_hold(LeaseId { slot, reuse }, &lease, reason);
+        self.traces.lease_ended(slot);
         let successor = if lease.has_extra() { self.drop_extra(slot, &lease) } else { None };
         self.store_end(&lease, reason);
         if self.due.listening {
@@ -234,6 +236,7 @@ impl GrantorTable {
         let counted = IdentityUsage::of_wait(resources.len(), self.waiter(slot).metadata.len());
         self.owners.usage_mut(self.actors[actor].owner).remove(counted);
         self.due.waiters.disarm(slot);
+        self.traces.wait_ended(slot);
         self.waiters.vacate(slot);
         for wanted in &resources {
             let before = self.resources.first_priority(wanted.resource);

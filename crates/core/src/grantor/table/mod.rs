@@ -5,11 +5,13 @@
 pub(crate) mod actors;
 pub(crate) mod deadline;
 pub(crate) mod ended;
+pub(crate) mod ended_holds;
 pub(crate) mod lease;
 pub(crate) mod number_gaps;
 pub(crate) mod owners;
 pub(crate) mod proposals;
 pub(crate) mod resource;
+pub(crate) mod traces;
 pub(crate) mod vacant_names;
 
 mod apply;
@@ -36,11 +38,13 @@ use crate::token::{Cluster, Incarnation, Number};
 use actors::{Actors, SessionEntry, Waiter};
 use deadline::StallClock;
 use ended::{EndedLeases, Usage};
+use ended_holds::HoldCollector;
 use lease::{LeaseExtra, StoredLease};
 use number_gaps::NumberGaps;
 use owners::Owners;
 use proposals::Proposals;
 use resource::Resources;
+use traces::Traces;
 
 /// All state of a grantor.
 pub(crate) struct GrantorTable {
@@ -87,6 +91,8 @@ pub(crate) struct GrantorTable {
     pub cache: CacheTable,
     pub coverage: CoverageTable,
     pub proposals: Proposals,
+    /// Which leases and waits belong to a distributed trace.
+    pub traces: Traces,
     pub due: PendingWork,
 }
 
@@ -107,6 +113,8 @@ pub(crate) struct PendingWork {
     pub rotating: usize,
     /// Number of applied records: while it is unchanged, no lease or wait began or ended.
     pub applied: u64,
+    /// Holds that ended since the last turn, for traces.
+    pub holds: HoldCollector,
 }
 
 /// A lease that just ended.
@@ -184,6 +192,7 @@ impl GrantorTable {
             cache: CacheTable::default(),
             coverage: CoverageTable::default(),
             proposals: Proposals::default(),
+            traces: Traces::default(),
             due: PendingWork {
                 leases: TimerWheel::new(GrantorTime(0)),
                 sessions: TimerWheel::new(GrantorTime(0)),
@@ -194,6 +203,7 @@ impl GrantorTable {
                 listening: false,
                 rotating: 0,
                 applied: 0,
+                holds: HoldCollector::default(),
             },
         }
     }

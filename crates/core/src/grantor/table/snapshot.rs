@@ -7,6 +7,7 @@ use super::deadline::StallClock;
 use super::ended::{EndedLeases, Usage};
 use super::number_gaps::NumberGaps;
 use super::proposals::Proposals;
+use super::traces::Traces;
 use super::{ClusterIdentity, Deadlock, GrantorTable, Quarantine};
 use crate::access::LOCAL_OWNER;
 use crate::charter::Charter;
@@ -22,29 +23,33 @@ use snapshot_owners::{OwnerLists, SnapshotOwners};
 
 /// Format version of a snapshot. The first one had neither the time of the last charter change nor the coverage; the second one
 /// had neither gaps nor the end of a waived quarantine; the third one had no owners, the fourth one no proposals, the fifth one no
-/// owners of charters and targets, and the sixth one no owners of messages and stored state. A state is written in the lowest version from the third one on that has what it needs, so that
-/// earlier versions of the server can read it.
-const VERSION: u8 = 7;
+/// owners of charters and targets, the sixth one no owners of messages and stored state, and the seventh one no traces. A state is
+/// written in the lowest version from the third one on that has what it needs, so that earlier versions of the server can read it.
+const VERSION: u8 = 8;
 const FIRST_VERSION: u8 = 1;
 const SECOND_VERSION: u8 = 2;
 const THIRD_VERSION: u8 = 3;
 const FOURTH_VERSION: u8 = 4;
 const FIFTH_VERSION: u8 = 5;
 const SIXTH_VERSION: u8 = 6;
+const SEVENTH_VERSION: u8 = 7;
 
 impl GrantorTable {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let owners = SnapshotOwners::of(self);
         let version = match owners.needed() {
-            OwnerLists::Payloads => VERSION,
+            _ if !self.traces.is_empty() => VERSION,
+            OwnerLists::Payloads => SEVENTH_VERSION,
             OwnerLists::Charters => SIXTH_VERSION,
             OwnerLists::None | OwnerLists::Grants if self.proposals.last > 0 => FIFTH_VERSION,
             OwnerLists::Grants => FOURTH_VERSION,
             OwnerLists::None => THIRD_VERSION,
         };
         out.u8(version);
-        if version == FIFTH_VERSION {
-            out.flag(!owners.is_empty());
+        match version {
+            FIFTH_VERSION => out.flag(!owners.is_empty()),
+            VERSION => out.u8(owners.needed() as u8),
+            _ => {}
         }
         if !owners.is_empty() {
             owners.encode(out);
@@ -77,6 +82,9 @@ impl GrantorTable {
         if version > FOURTH_VERSION {
             self.proposals.encode(out);
         }
+        if version > SEVENTH_VERSION {
+            self.traces.encode(out);
+        }
     }
 
     pub fn decode(bytes: &[u8], hash_seed: u64) -> Result<Self, DecodeError> {
@@ -96,7 +104,8 @@ impl GrantorTable {
                 }
             }
             SIXTH_VERSION => OwnerLists::Charters,
-            _ => OwnerLists::Payloads,
+            SEVENTH_VERSION => OwnerLists::Payloads,
+            _ => OwnerLists::from_code(from.u8()?).ok_or_else(|| from.wrong("unknown lists of owners"))?,
         };
         let owners = match lists {
             OwnerLists::None => SnapshotOwners::default(),
@@ -143,6 +152,9 @@ impl GrantorTable {
         }
         if version > FOURTH_VERSION {
             table.proposals = Proposals::decode(&mut from)?;
+        }
+        if version > SEVENTH_VERSION {
+            table.traces = Traces::decode(&table.leases, &table.waiters, &mut from)?;
         }
         owners.set_payload_owners(&mut table).map_err(|problem| from.wrong(problem))?;
         owners.set_charter_and_target_owners(&mut table).map_err(|problem| from.wrong(problem))?;

@@ -47,7 +47,7 @@ pub async fn open(
         let reason = "not to open a session, whose secret is only in the first reply; open another one";
         return Err(Refusal::Invalid { field: IDEMPOTENCY_KEY, reason }.into());
     }
-    let request = request_with(metadata.token_seen);
+    let request = request_with(metadata.token_seen, metadata.trace);
     let reply = api.submit(request, RequestPayload::Open(open, secret.digest()), api.caller()).await?;
     api.observe(&reply);
     match reply.answer {

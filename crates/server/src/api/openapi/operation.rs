@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use leasehold_wire::headers::{
     ALONE, IDEMPOTENCY_KEY, LEASE_SECRET, LEASE_TOKEN, POSITION, SESSION_SECRET, STANDBY, TOKEN_SEEN,
-    TOKEN_SEEN_RESOURCE,
+    TOKEN_SEEN_RESOURCE, TRACEPARENT,
 };
 use leasehold_wire::json::{BODY_TOO_LARGE, PROBLEM_TYPE, ProblemBody};
 use leasehold_wire::{Code, v1};
@@ -86,7 +86,11 @@ impl OperationSpec {
 
     /// The headers of every command.
     pub fn command_headers(self) -> Self {
-        self.header(IDEMPOTENCY_KEY).header(SESSION_SECRET).header(TOKEN_SEEN).header(TOKEN_SEEN_RESOURCE)
+        self.header(IDEMPOTENCY_KEY)
+            .header(SESSION_SECRET)
+            .header(TOKEN_SEEN)
+            .header(TOKEN_SEEN_RESOURCE)
+            .header(TRACEPARENT)
     }
 
     /// The header of a command that needs two identities where the access file lists it, and what it is answered then.
@@ -249,6 +253,8 @@ pub fn share(components: &mut Components) {
                    leader answers";
     let alone = "Why the command is executed without the approval of a second identity. Only for identities that the access file \
                  lets act alone; the reason is logged and recorded. Percent-encoded where it is not plain ASCII";
+    let trace = "The operation of a distributed trace that makes the request (W3C Trace Context). It is kept in the audit log, and the \
+                 hold becomes a span below it. An invalid one is ignored";
     for (name, about, example) in [
         (IDEMPOTENCY_KEY, key, "17.0:42"),
         (TOKEN_SEEN, seen, TOKEN),
@@ -258,6 +264,7 @@ pub fn share(components: &mut Components) {
         (SESSION_SECRET, session_secret, &"00112233445566778899aabbccddeeff".repeat(2)),
         (STANDBY, standby, "0"),
         (ALONE, alone, "the site is down and no approver answers"),
+        (TRACEPARENT, trace, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
     ] {
         let shared = parameter(ParameterIn::Header, name, about, text(), example.into());
         components.parameters.insert(name.into(), shared.into());

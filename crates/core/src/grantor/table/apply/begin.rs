@@ -144,6 +144,9 @@ impl GrantorTable {
             self.change_extra(predecessor, |extra| extra.successor = Some(slot));
         }
         self.arm_lease(slot);
+        if let Some(trace) = granted.waiter.and_then(|waiter| self.traces.of_wait(waiter)) {
+            self.traces.set_lease(slot, trace);
+        }
         // Last, because removing a waiter can make its resource vacant.
         granted.waiter.map_or(Ok(()), |waiter| self.complete_wait(waiter, granted.lease))
     }

@@ -42,6 +42,11 @@ pub(super) enum OwnerLists {
 }
 
 impl OwnerLists {
+    /// The lists with this code, which is their place.
+    pub fn from_code(code: u8) -> Option<Self> {
+        [Self::None, Self::Grants, Self::Charters, Self::Payloads].get(usize::from(code)).copied()
+    }
+
     const fn count(self) -> usize {
         match self {
             Self::None => 0,
