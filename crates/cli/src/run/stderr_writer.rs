@@ -3,7 +3,8 @@
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
-use crate::output::{json, print_stderr};
+use crate::output::{document, print_stderr};
+use crate::output_format::OutputFormat;
 
 /// Maximum number of queued messages; further ones are dropped.
 const QUEUE_LIMIT: usize = 64;
@@ -12,7 +13,7 @@ const QUEUE_LIMIT: usize = 64;
 #[derive(Clone)]
 pub struct StderrWriter {
     queue: SyncSender<StderrMessage>,
-    in_json: bool,
+    format: OutputFormat,
 }
 
 enum StderrMessage {
@@ -22,7 +23,7 @@ enum StderrMessage {
 }
 
 impl StderrWriter {
-    pub fn new(in_json: bool) -> std::io::Result<Self> {
+    pub fn new(format: OutputFormat) -> std::io::Result<Self> {
         let (queue, messages) = sync_channel(QUEUE_LIMIT);
         std::thread::Builder::new().name("stderr".into()).spawn(move || {
             for message in messages {
@@ -33,13 +34,13 @@ impl StderrWriter {
                 }
             }
         })?;
-        Ok(Self { queue, in_json })
+        Ok(Self { queue, format })
     }
 
-    /// Queues a message, or drops it if the queue is full. With `--json` it is a document like an error.
+    /// Queues a message, or drops it if the queue is full. With `-o json` or `-o yaml` it is a document like an error.
     pub fn print(&self, message: &str) {
-        let line = if self.in_json {
-            json(&serde_json::json!({ "detail": message }))
+        let line = if self.format.is_document() {
+            document(self.format, &serde_json::json!({ "detail": message }))
         } else {
             format!("leasehold: {message}")
         };
