@@ -225,19 +225,6 @@ impl GlobalArgs {
         runtime.block_on(async { work(Client::from(endpoints)).await })
     }
 
-    /// Runs a read-only call. If a standby may answer, also returns a note with the journal position of the answer.
-    pub fn query<T>(
-        &self,
-        standby: &StandbyArgs,
-        work: impl AsyncFnOnce(Client) -> Result<T, Error>,
-    ) -> Result<(T, Option<String>), CommandError> {
-        self.call(async |client| {
-            let client = standby.apply(client);
-            let result = work(client.clone()).await?;
-            Ok((result, standby.note(&client)))
-        })
-    }
-
     /// The format of results.
     pub fn format(&self) -> OutputFormat {
         if self.json { OutputFormat::Json } else { self.output.unwrap_or_default() }

@@ -33,11 +33,6 @@ impl CommandOutput {
         Self { text: None, notes: Vec::new(), exit }
     }
 
-    /// Output with a note and an exit code other than 0.
-    pub fn with_exit_code(text: impl Into<StyledText>, note: String, exit: u8) -> Self {
-        Self { text: Some(text.into()), notes: vec![note], exit }
-    }
-
     /// Adds a note for standard error.
     pub fn with_note(mut self, note: Option<String>) -> Self {
         self.notes.extend(note);

@@ -10,7 +10,7 @@ use super::command_line::COMPLETED_ARGS;
 
 /// The script for a shell.
 pub fn script(shell: Shell) -> String {
-    let mut root = crate::Args::command();
+    let mut root = visible(crate::Args::command());
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut root, "leasehold", &mut script);
     let script = String::from_utf8_lossy(&script).trim_end().to_owned();
@@ -27,6 +27,12 @@ pub fn script(shell: Shell) -> String {
         Shell::Fish => format!("{script}\n{FISH_NAMES}\n{}", fish_arguments(&root)).trim_end().to_owned(),
         _ => script,
     }
+}
+
+/// The command without its hidden subcommands, which the generators would offer.
+fn visible(root: Command) -> Command {
+    let subcommands = root.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    Command::new("leasehold").version(env!("CARGO_PKG_VERSION")).args(root.get_arguments().cloned()).subcommands(subcommands)
 }
 
 /// The first line after the functions in the script for bash.
