@@ -130,7 +130,7 @@ async fn check_connected(address: &Address, connection: Connection, has_tls: boo
     match connection.get(address, "/readyz", None, limit).await {
         Ok(response) => {
             let round_trip = u64::try_from(sent.elapsed().as_millis()).unwrap_or(u64::MAX);
-            findings.push(health(&response));
+            findings.push(health(&response, has_tls));
             findings.push(clock_difference(&response, sent_at, round_trip));
         }
         Err(error) => findings.push(no_health(&error, has_tls)),
@@ -138,7 +138,10 @@ async fn check_connected(address: &Address, connection: Connection, has_tls: boo
     findings
 }
 
-fn health(response: &HttpResponse) -> Finding {
+/// A server with TLS refuses a plain request.
+const PLAIN_NEXT: &str = "if the server uses TLS, write https:// in --addr and pass --tls-ca; otherwise check the address and its log";
+
+fn health(response: &HttpResponse, has_tls: bool) -> Finding {
     const CHECK: &str = "health";
     let state = response.body.trim();
     match response.status {
@@ -147,7 +150,11 @@ fn health(response: &HttpResponse) -> Finding {
         503 => Finding::error(CHECK, "the server is not ready: it completes no turn", "see its log; its disk or its etcd may be unavailable"),
         status => {
             let message = format!("/readyz answers HTTP {status}");
-            Finding::error(CHECK, message, "check that the address is that of a Leasehold server, and its allowed_hosts")
+            let next = match has_tls {
+                true => "check that the address is that of a Leasehold server, and its allowed_hosts",
+                false => PLAIN_NEXT,
+            };
+            Finding::error(CHECK, message, next)
         }
     }
 }
@@ -159,7 +166,7 @@ fn no_health(error: &std::io::Error, has_tls: bool) -> Finding {
     } else if has_tls {
         "see the log of the server"
     } else {
-        "if the server uses TLS, write https:// in --addr and pass --tls-ca; otherwise see its log"
+        PLAIN_NEXT
     };
     Finding::error("health", message, next)
 }

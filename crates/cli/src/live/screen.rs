@@ -159,7 +159,7 @@ impl Terminal {
         let mut lines = vec![StyledText::styled(&status, Some(Style::Dim)).cropped(width)];
         let note = |note: &String| StyledText::from(format!("leasehold: {note}"));
         let mut last: Vec<_> = self.output.notes().iter().map(note).collect();
-        let problem = self.problem.as_ref().map(|problem| format!("{problem}; retrying, the result above is old"));
+        let problem = self.problem.as_ref().map(|problem| format!("retrying, and the result above is old: {problem}"));
         last.extend(problem.map(|problem| StyledText::styled(&format!("leasehold: {problem}"), Some(Style::Bad))));
         let last: Vec<_> = last.iter().flat_map(|text| text.lines().collect::<Vec<_>>()).collect();
         let body: Vec<_> = self.output.text().into_iter().flat_map(StyledText::lines).collect();

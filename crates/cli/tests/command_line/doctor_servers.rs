@@ -86,12 +86,13 @@ fn each_failure_of_tls_has_its_own_next_step() {
     assert!(ending.all("certificate").iter().any(|found| found.starts_with("warning: it ends on ")), "{:?}", ending.all("certificate"));
 }
 
-/// Replaces text in replies by text of the same length.
-fn rewriting(server: &Server, from: &'static str, to: &'static str) -> TcpProxy {
-    assert_eq!(from.len(), to.len());
+/// Replaces text in replies, `skip` bytes after each `from`.
+fn rewriting(server: &Server, from: &'static str, skip: usize, to: &'static str) -> TcpProxy {
     TcpProxy::rewriting(&server.address, move |bytes: &mut [u8]| {
-        let found: Vec<_> = (0..bytes.len().saturating_sub(from.len() - 1)).filter(|at| bytes[*at..].starts_with(from.as_bytes())).collect();
+        let starts = |at: &usize| bytes[*at..].starts_with(from.as_bytes());
+        let found: Vec<_> = (0..bytes.len()).filter(starts).collect();
         for at in found {
+            let at = at + from.len() + skip;
             bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
         }
     })
@@ -104,13 +105,15 @@ fn another_clock_and_another_version_are_reported() {
         let mut command = leasehold(&["doctor"]);
         Findings::of(command.env("LEASEHOLD_ADDR", proxy.address().to_string()))
     };
-    // Every date of this century.
-    let late = through(&rewriting(&server, " GMT\r\n", " GMX\r\n"));
-    assert!(late.one("clock_difference").starts_with("not_checked: the reply has no date"), "{}", late.one("clock_difference"));
-    let behind = through(&rewriting(&server, " 20", " 19"));
-    let found = behind.one("clock_difference");
-    assert!(found.starts_with("error: the clock of the server is ") && found.contains(" s behind; synchronize"), "{found}");
-    let newer = through(&rewriting(&server, "version=\"0.", "version=\"9."));
+    let unknown = through(&rewriting(&server, "\r\ndate: ", 26, "CET"));
+    let found = unknown.one("clock_difference");
+    assert!(found.starts_with("not_checked: the reply has no date"), "{found}");
+    // `Thu, 19 Nov 2026`: the year follows twelve bytes.
+    for (year, direction) in [("2000", "behind"), ("2126", "ahead")] {
+        let other = through(&rewriting(&server, "\r\ndate: ", 12, year)).one("clock_difference");
+        assert!(other.starts_with("error: the clock of the server is ") && other.contains(&format!(" s {direction}; synchronize")), "{other}");
+    }
+    let newer = through(&rewriting(&server, "version=\"", 0, "9"));
     assert!(newer.one("version").starts_with("warning: the server is 9."), "{}", newer.one("version"));
 }
 
@@ -124,7 +127,7 @@ fn holes_and_the_age_of_the_backup_are_reported() {
     assert!(undeclared.one("coverage").starts_with("warning: holes among 1 resources: 1 no_target; run leasehold coverage jobs/settle"), "{}", undeclared.one("coverage"));
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("charter.toml");
-    let charter = "prefix = \"jobs\"\n[charter]\nowner = \"o\"\n[[charter.targets]]\nname = \"ledger\"\nat = \"sqlite:/x\"\nmode = \"cooperative\"\n";
+    let charter = "prefix = \"jobs\"\n[[charter.targets]]\nname = \"ledger\"\nat = \"sqlite:/x\"\nmode = \"cooperative\"\n";
     std::fs::write(&file, charter).expect("a file");
     server.run(&["charter", "apply", file.to_str().expect("a UTF-8 path"), "--comment", "x"]).ok();
     let hole = doctor(&server);

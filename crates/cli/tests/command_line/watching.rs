@@ -205,7 +205,7 @@ fn a_frame_fits_the_terminal_and_follows_its_size() {
     let frame = last_frame(&terminal.output());
     assert_eq!(frame.len(), 10, "{frame:?}");
     assert!(frame.iter().all(|line| line.chars().count() <= 60), "{frame:?}");
-    assert!(frame[9].starts_with("… 24 more lines"), "1 status line, 8 of 32 lines, and this one: {frame:?}");
+    assert!(frame[9].starts_with("… 23 more lines"), "1 status line, 8 of 31 lines, and this one: {frame:?}");
     terminal.resize(50, 40);
     terminal.wait_for(seen, "frame of the new size", |output| output.contains("name/29") || output.contains("\u{1b}[J") && !last_frame(output).iter().any(|line| line.contains("more lines")));
     let frame = last_frame(&terminal.output());
@@ -224,7 +224,7 @@ fn a_terminal_shows_an_outage_and_keeps_the_last_result() {
     let mut terminal = PseudoTerminal::start(&command, 200, 20);
     terminal.wait_for_text(0, "w1");
     drop(server);
-    let seen = terminal.wait_for_text(0, "the result above is old");
+    let seen = terminal.wait_for_text(0, "retrying, and the result above is old: ");
     terminal.wait_for(seen, "another frame", |output| output.contains("\u{1b}[J"));
     let frame = last_frame(&terminal.output());
     assert!(frame.iter().any(|line| line.contains("w1")) && frame.iter().any(|line| line.contains("UNAVAILABLE")), "{frame:?}");
