@@ -51,27 +51,13 @@ pub struct GlobalArgs {
     profile: Option<String>,
     /// Format of results. Errors are documents on standard error with json and yaml. `name` prints one name per line and is
     /// refused by commands whose result has none
-    #[arg(
-        short = 'o',
-        long,
-        global = true,
-        value_enum,
-        value_name = "FORMAT",
-        help_heading = "Global options"
-    )]
+    #[arg(short = 'o', long, global = true, value_enum, value_name = "FORMAT", help_heading = "Global options")]
     output: Option<OutputFormat>,
     /// The same as `-o json`
     #[arg(long, global = true, help_heading = "Global options")]
     json: bool,
     /// Color text: `auto` only on a terminal, and not if NO_COLOR is set or TERM is dumb
-    #[arg(
-        long,
-        global = true,
-        value_enum,
-        value_name = "WHEN",
-        default_value_t,
-        help_heading = "Global options"
-    )]
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t, help_heading = "Global options")]
     color: ColorWhen,
 }
 

@@ -112,12 +112,7 @@ const COMMANDS_WITH_NAMES: [&str; 16] = [
 const STREAMS_WITH_NAMES: [&str; 1] = ["watch"];
 
 /// Fails if the output options contradict each other, or if the command has no names to print.
-pub fn check(
-    root: &mut Command,
-    matches: &ArgMatches,
-    output: Option<OutputFormat>,
-    json: bool,
-) -> Result<(), Error> {
+pub fn check(root: &mut Command, matches: &ArgMatches, output: Option<OutputFormat>, json: bool) -> Result<(), Error> {
     if json && let Some(other) = output.filter(|format| *format != OutputFormat::Json) {
         let word = other.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
         let message = format!("--json means -o json and cannot be used with -o {word}; pass one of them");
@@ -156,8 +151,15 @@ mod tests {
         assert_eq!(of("leasehold ls --json --wrong"), OutputFormat::Json);
         assert_eq!(of("leasehold ls -o yaml --wrong"), OutputFormat::Yaml);
         assert_eq!((of("leasehold ls -oyaml x"), of("leasehold -o=yaml")), (OutputFormat::Yaml, OutputFormat::Yaml));
-        assert_eq!((of("leasehold ls --output=json"), of("leasehold --output json")), (OutputFormat::Json, OutputFormat::Json));
-        assert_eq!(of("leasehold run a -- cat --json"), OutputFormat::Table, "the command's own arguments do not count");
+        assert_eq!(
+            (of("leasehold ls --output=json"), of("leasehold --output json")),
+            (OutputFormat::Json, OutputFormat::Json)
+        );
+        assert_eq!(
+            of("leasehold run a -- cat --json"),
+            OutputFormat::Table,
+            "the command's own arguments do not count"
+        );
         assert_eq!(of("leasehold ls -o xml"), OutputFormat::Table);
     }
 

@@ -122,7 +122,10 @@ mod tests {
     #[test]
     fn only_own_styles_reach_the_terminal() {
         let hostile = "a\u{1b}[31mb";
-        let text = StyledText::join([StyledText::from(hostile.to_owned()), StyledText::styled(hostile, Some(Style::Bad))], "\n");
+        let text = StyledText::join(
+            [StyledText::from(hostile.to_owned()), StyledText::styled(hostile, Some(Style::Bad))],
+            "\n",
+        );
         assert_eq!(text.render(true), "a\\u{1b}[31mb\n\u{1b}[1;31ma\\u{1b}[31mb\u{1b}[0m");
         assert_eq!(text.render(false), "a\\u{1b}[31mb\na\\u{1b}[31mb");
         assert_eq!(StyledText::from("a\nb".to_owned()).render(false), "a\nb", "text of several lines keeps them");
@@ -130,7 +133,8 @@ mod tests {
 
     #[test]
     fn a_line_is_cropped_by_what_is_visible() {
-        let line = StyledText::join([StyledText::styled("ab", Some(Style::Good)), StyledText::from("cd".to_owned())], "");
+        let line =
+            StyledText::join([StyledText::styled("ab", Some(Style::Good)), StyledText::from("cd".to_owned())], "");
         assert_eq!(line.cropped(4), line);
         assert_eq!(line.cropped(3).render(false), "ab…");
         assert!(line.cropped(2).render(true).ends_with("…\u{1b}[0m"), "a style never continues after the line");

@@ -156,15 +156,61 @@ none: []
 resource: jobs/settle
 slot: null";
         assert_eq!(to_string(&value), expected);
-        assert_eq!((to_string(&json!([])), to_string(&json!({})), to_string(&json!("x"))), ("[]".into(), "{}".into(), "x".into()));
+        assert_eq!(
+            (to_string(&json!([])), to_string(&json!({})), to_string(&json!("x"))),
+            ("[]".into(), "{}".into(), "x".into())
+        );
     }
 
     #[test]
     fn a_text_that_could_be_another_value_is_quoted() {
         let ambiguous = [
-            "", "1", "0258755447193600007", "1.5", "-1", "+1", "1e3", "0x1f", "1_000", "12:30", "2026-01-01", "true", "No", "ON",
-            "y", "null", "~", ".inf", "NaN", "- a", "a: b", "a #b", "#a", "*a", "&a", "!a", "%a", "@a", "`a", "{a", "[a", "a]",
-            "|", ">", "?", " a", "a ", "'a'", "\"a\"", "a\nb", "a:", "=", "<<", "---", "...", "a,b",
+            "",
+            "1",
+            "0258755447193600007",
+            "1.5",
+            "-1",
+            "+1",
+            "1e3",
+            "0x1f",
+            "1_000",
+            "12:30",
+            "2026-01-01",
+            "true",
+            "No",
+            "ON",
+            "y",
+            "null",
+            "~",
+            ".inf",
+            "NaN",
+            "- a",
+            "a: b",
+            "a #b",
+            "#a",
+            "*a",
+            "&a",
+            "!a",
+            "%a",
+            "@a",
+            "`a",
+            "{a",
+            "[a",
+            "a]",
+            "|",
+            ">",
+            "?",
+            " a",
+            "a ",
+            "'a'",
+            "\"a\"",
+            "a\nb",
+            "a:",
+            "=",
+            "<<",
+            "---",
+            "...",
+            "a,b",
         ];
         for text in ambiguous {
             let written = to_string(&json!(text));

@@ -147,9 +147,12 @@ fn show(prefix: Option<&str>, global: &GlobalArgs) -> CommandResult {
         .filter(|(of, _)| matches(of))
         .map(|(of, charter)| CharterEntryBody { prefix: of.clone(), charter: charter.into() })
         .collect();
-    let output = global.listing(&charters, charters.iter().map(|entry| entry.prefix.clone()), || file::format(&charters));
+    let output =
+        global.listing(&charters, charters.iter().map(|entry| entry.prefix.clone()), || file::format(&charters));
     Ok(global.or_empty(output, charters.is_empty(), || match prefix {
-        Some(prefix) => format!("no charter covers {prefix} or is under it; `leasehold charter show` lists all charters"),
+        Some(prefix) => {
+            format!("no charter covers {prefix} or is under it; `leasehold charter show` lists all charters")
+        }
         None => "no charters; write one and apply it with `leasehold charter apply FILE --comment TEXT`".to_owned(),
     }))
 }

@@ -30,7 +30,7 @@ enum ClusterCommand {
     /// Queries one server for the list of servers, then each of them for its own status. Without TLS only servers in --addr are
     /// queried; with TLS also others whose certificate carries the name of the cluster. A server that does not respond is listed
     /// with its error. Exits with 5 if no server leads.
-    #[command(after_help = "Example:\n  leasehold cluster status --json")]
+    #[command(after_help = "Example:\n  leasehold cluster status -o json")]
     Status,
     /// Change the maximum ttl of the cluster
     ///
@@ -153,7 +153,8 @@ fn report_text(report: &ClusterReport, is_wide: bool) -> StyledText {
     }
     // An error is a sentence; in a cell it would widen its column for every server.
     let mut problems = Vec::new();
-    let mut servers = TextTable::new(["SERVER", "ROLE", "SINCE", "POSITION", "BEHIND"]).with_wide(is_wide, ["SEES LEADER"]);
+    let mut servers =
+        TextTable::new(["SERVER", "ROLE", "SINCE", "POSITION", "BEHIND"]).with_wide(is_wide, ["SEES LEADER"]);
     for server in &report.servers {
         let address = server.address.clone();
         match &server.status {
@@ -167,7 +168,8 @@ fn report_text(report: &ClusterReport, is_wide: bool) -> StyledText {
             Err(error) => {
                 let dash = || Cell::from("-");
                 problems.push(format!("{address}: {error}"));
-                servers.row_with([address.into(), Cell::styled("no reply", Style::Bad), dash(), dash(), dash()], [dash()]);
+                servers
+                    .row_with([address.into(), Cell::styled("no reply", Style::Bad), dash(), dash(), dash()], [dash()]);
             }
         }
     }

@@ -25,7 +25,11 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         let names = leases.iter().map(|lease| lease.resource.clone());
         let output = global.listing(&leases, names, || lease_table(&leases, global.is_wide()));
         let output = global.or_empty(output, leases.is_empty(), || {
-            format!("{} holds no lease; `leasehold usage {}` shows what it held before", args.holder, quote(&args.holder))
+            format!(
+                "{} holds no lease; `leasehold usage {}` shows what it held before",
+                args.holder,
+                quote(&args.holder)
+            )
         });
         Ok(LiveResult::new(&leases, output.with_note(args.standby.note(&client))))
     })

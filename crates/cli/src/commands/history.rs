@@ -114,6 +114,5 @@ fn entry_table(entries: &[AuditEntryBody], is_wide: bool) -> StyledText {
 }
 
 /// Columns that a wide history adds.
-const WIDE: [&str; 11] = [
-    "LEASE", "SESSION", "ACCESS", "SLOT", "TTL", "TARGET", "VIA", "CREDENTIAL", "FROM", "PROPOSAL", "POSITION",
-];
+const WIDE: [&str; 11] =
+    ["LEASE", "SESSION", "ACCESS", "SLOT", "TTL", "TARGET", "VIA", "CREDENTIAL", "FROM", "PROPOSAL", "POSITION"];

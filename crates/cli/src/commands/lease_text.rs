@@ -33,7 +33,16 @@ pub fn current_lease(body: &CurrentLeaseBody) -> String {
 
 /// Columns that wide listings of leases add.
 pub const LEASE_DETAILS: [&str; 11] = [
-    "LEASE", "SESSION", "ACCESS", "TTL", "GRANTED AT", "VALIDITY", "PRIORITY", "PROGRESS", "DRAINING", "PREDECESSOR",
+    "LEASE",
+    "SESSION",
+    "ACCESS",
+    "TTL",
+    "GRANTED AT",
+    "VALIDITY",
+    "PRIORITY",
+    "PROGRESS",
+    "DRAINING",
+    "PREDECESSOR",
     "METADATA",
 ];
 
@@ -56,8 +65,7 @@ pub fn lease_details(lease: &LeaseBody) -> [Cell; LEASE_DETAILS.len()] {
 
 /// A table of leases. It shows token numbers only: only the holder receives the token itself.
 pub fn lease_table(leases: &[LeaseBody], is_wide: bool) -> StyledText {
-    let header =
-        ["RESOURCE", "LEASE", "HOLDER", "NUMBER", "SLOT", "REMAINING", "VALIDITY", "SESSION", "DRAINING"];
+    let header = ["RESOURCE", "LEASE", "HOLDER", "NUMBER", "SLOT", "REMAINING", "VALIDITY", "SESSION", "DRAINING"];
     let wide = ["ACCESS", "TTL", "GRANTED AT", "PRIORITY", "PROGRESS", "PREDECESSOR", "METADATA"];
     let mut table = TextTable::new(header).with_wide(is_wide, wide);
     for lease in leases {

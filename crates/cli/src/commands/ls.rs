@@ -196,8 +196,7 @@ async fn leases(args: &Args, prefix: &str, client: &Client) -> Result<ListedLeas
 }
 
 fn lease_table(leases: &[ListedLeaseBody], is_wide: bool) -> StyledText {
-    let header =
-        ["RESOURCE", "HOLDER", "NUMBER", "SLOT", "AGE", "REMAINING", "SILENT", "IDLE", "WAITERS", "STATE"];
+    let header = ["RESOURCE", "HOLDER", "NUMBER", "SLOT", "AGE", "REMAINING", "SILENT", "IDLE", "WAITERS", "STATE"];
     let mut table = TextTable::new(header).with_wide(is_wide, LEASE_DETAILS);
     for listed in leases {
         let lease = &listed.lease;
@@ -235,8 +234,7 @@ fn resource_table(resources: &[ResourceBody], is_wide: bool) -> StyledText {
         let used = or_dash(used_units(resource));
         let waiters = resource.waiters.to_string();
         if resource.leases.is_empty() {
-            let holder =
-                if resource.held_for_operator { Cell::styled("(operator)", Style::Warning) } else { dash() };
+            let holder = if resource.held_for_operator { Cell::styled("(operator)", Style::Warning) } else { dash() };
             let name = resource.resource.clone().into();
             table.row_with(
                 [name, holder, dash(), dash(), dash(), used.into(), waiters.into()],

@@ -37,7 +37,9 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     });
     let is_empty = usage.iter().all(|holder| holder.rows.is_empty());
     Ok(global.or_empty(output, is_empty, || match &args.holder {
-        Some(holder) => format!("no lease of {holder} has ended; `leasehold held-by {}` lists what it holds", quote(holder)),
+        Some(holder) => {
+            format!("no lease of {holder} has ended; `leasehold held-by {}` lists what it holds", quote(holder))
+        }
         None => "no lease has ended; `leasehold ls` lists what is held".to_owned(),
     }))
 }

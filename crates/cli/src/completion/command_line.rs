@@ -107,7 +107,9 @@ pub fn completed_word(words: &[String]) -> Option<CompletedWord> {
     }
     let (arg, typed, option) = line.argument(open, current)?;
     let path = line.path.join(" ");
-    let is_meant = |(command, id, _): &&(&str, &str, NameKind)| *id == arg.get_id() && (*command == path || arg.is_global_set() && command.is_empty());
+    let is_meant = |(command, id, _): &&(&str, &str, NameKind)| {
+        *id == arg.get_id() && (*command == path || arg.is_global_set() && command.is_empty())
+    };
     let (_, _, kind) = COMPLETED_ARGS.iter().find(is_meant)?;
     Some(CompletedWord {
         kind: *kind,
@@ -207,7 +209,8 @@ mod tests {
         let mut root = crate::Args::command();
         root.build();
         for (path, id, _) in COMPLETED_ARGS {
-            let found = path.split(' ').filter(|word| !word.is_empty()).try_fold(&root, |at, word| at.find_subcommand(word));
+            let found =
+                path.split(' ').filter(|word| !word.is_empty()).try_fold(&root, |at, word| at.find_subcommand(word));
             let found = found.and_then(|command| command.get_arguments().find(|arg| arg.get_id() == id));
             assert!(found.is_some(), "{path}: {id}");
         }
@@ -244,7 +247,10 @@ mod tests {
         assert_eq!(kind("leasehold --as ad"), Some(NameKind::Profile));
         assert_eq!(kind("leasehold ls --as ad"), Some(NameKind::Profile));
         assert_eq!(kind("leasehold run jobs/a -- cat jo"), None, "the command's own arguments");
-        assert_eq!((kind("leasehold sh"), kind("leasehold show --j"), kind("leasehold nothing x"), kind("leasehold")), (None, None, None, None));
+        assert_eq!(
+            (kind("leasehold sh"), kind("leasehold show --j"), kind("leasehold nothing x"), kind("leasehold")),
+            (None, None, None, None)
+        );
     }
 
     #[test]
@@ -253,7 +259,8 @@ mod tests {
         assert_eq!((found.kind, found.typed.as_str(), found.option.as_str()), (NameKind::Target, "led", "--forget="));
         assert_eq!(found.resource.as_deref(), Some("jobs/a"));
         assert_eq!(found.global, ["--addr=a:1"]);
-        let addresses = found.endpoints().expect("an address").addresses().iter().map(ToString::to_string).collect::<Vec<_>>();
+        let addresses =
+            found.endpoints().expect("an address").addresses().iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(addresses, ["a:1"]);
     }
 }

@@ -18,11 +18,7 @@ pub fn local(completed: &CompletedWord) -> Option<BTreeSet<String>> {
 }
 
 /// Adds the names to `found` as they arrive.
-pub async fn query(
-    client: Client,
-    completed: &CompletedWord,
-    found: &RefCell<BTreeSet<String>>,
-) -> Result<(), Error> {
+pub async fn query(client: Client, completed: &CompletedWord, found: &RefCell<BTreeSet<String>>) -> Result<(), Error> {
     let add = |name: &str| {
         found.borrow_mut().insert(name.to_owned());
     };

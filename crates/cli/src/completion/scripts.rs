@@ -32,7 +32,10 @@ pub fn script(shell: Shell) -> String {
 /// The command without its hidden subcommands, which the generators would offer.
 fn visible(root: Command) -> Command {
     let subcommands = root.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
-    Command::new("leasehold").version(env!("CARGO_PKG_VERSION")).args(root.get_arguments().cloned()).subcommands(subcommands)
+    Command::new("leasehold")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(root.get_arguments().cloned())
+        .subcommands(subcommands)
 }
 
 /// The first line after the functions in the script for bash.
@@ -77,7 +80,8 @@ fn fish_arguments(root: &Command) -> String {
         let Some(command) = words.iter().try_fold(root, |at, word| at.find_subcommand(word)) else { continue };
         let Some(arg) = command.get_arguments().find(|arg| arg.get_id() == id) else { continue };
         let option = arg.get_long().map(|long| format!(" -l {long} -r")).unwrap_or_default();
-        let mut condition = words.first().map_or_else(String::new, |word| format!("__fish_leasehold_using_subcommand {word}"));
+        let mut condition =
+            words.first().map_or_else(String::new, |word| format!("__fish_leasehold_using_subcommand {word}"));
         for word in words.iter().skip(1) {
             write!(condition, "; and __fish_seen_subcommand_from {word}").expect("writing to a string cannot fail");
         }
@@ -94,11 +98,18 @@ mod tests {
     #[test]
     fn every_script_asks_for_names() {
         let bash = script(Shell::Bash);
-        assert!(bash.contains("\n_leasehold_names() {") && bash.contains("\n_leasehold() {") || bash.starts_with("_leasehold() {"), "{bash}");
+        assert!(
+            bash.contains("\n_leasehold_names() {") && bash.contains("\n_leasehold() {")
+                || bash.starts_with("_leasehold() {"),
+            "{bash}"
+        );
         assert_eq!(bash.matches("complete -F _leasehold_names ").count(), 2);
         assert!(!bash.contains("complete -F _leasehold -o"));
         let zsh = script(Shell::Zsh);
-        assert!(zsh.contains("\n_leasehold_options() {") && zsh.contains("\n_leasehold() {\n    local -a names"), "{zsh}");
+        assert!(
+            zsh.contains("\n_leasehold_options() {") && zsh.contains("\n_leasehold() {\n    local -a names"),
+            "{zsh}"
+        );
         let fish = script(Shell::Fish);
         assert!(fish.contains("using_subcommand show\" -f -a \"(__leasehold_names)\""), "{fish}");
         assert!(fish.contains("using_subcommand ls\" -l holder -r -f -a"), "{fish}");
@@ -108,7 +119,8 @@ mod tests {
     #[test]
     fn hidden_commands_are_not_completed() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            let lines: Vec<_> = script(shell).lines().filter(|line| line.contains("complete-names")).map(str::to_owned).collect();
+            let lines: Vec<_> =
+                script(shell).lines().filter(|line| line.contains("complete-names")).map(str::to_owned).collect();
             assert_eq!(lines.len(), 1, "{lines:?}");
         }
     }

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use time::OffsetDateTime;
+use x509_parser::certificate::X509Certificate;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer;
-use x509_parser::certificate::X509Certificate;
 
 use super::finding::Finding;
 use crate::global_args::GlobalArgs;
@@ -41,7 +41,8 @@ fn check_file(file: &Path) -> Finding {
         }
     };
     let blocks = Pem::iter_from_buffer(&bytes).filter_map(Result::ok);
-    let ends: Vec<_> = blocks.filter(|block| block.label == "CERTIFICATE").filter_map(|block| end(&block.contents)).collect();
+    let ends: Vec<_> =
+        blocks.filter(|block| block.label == "CERTIFICATE").filter_map(|block| end(&block.contents)).collect();
     match ends.into_iter().min() {
         Some(end) => judge(end, OffsetDateTime::now_utc()),
         None => Finding::error(CHECK, "the file contains no certificate", "name a PEM file with a certificate"),
@@ -86,6 +87,9 @@ mod tests {
         let now = OffsetDateTime::now_utc();
         let status = |days: i64| judge(now + Duration::days(days), now).status;
         assert_eq!((status(15), status(14)), (FindingStatus::Ok, FindingStatus::Ok));
-        assert_eq!((status(13), status(0), status(-1)), (FindingStatus::Warning, FindingStatus::Error, FindingStatus::Error));
+        assert_eq!(
+            (status(13), status(0), status(-1)),
+            (FindingStatus::Warning, FindingStatus::Error, FindingStatus::Error)
+        );
     }
 }

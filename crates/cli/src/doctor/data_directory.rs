@@ -58,9 +58,9 @@ pub fn check(path: Option<&Path>, settings: Option<&ServeSettings>) -> Vec<Findi
     let Some(directory) = existing(path) else {
         let message = "the directory does not exist, nor the one that contains it";
         let found = Finding::error(checks[0], message, "create its parent, or correct --data").about(&subject);
-        let rest = checks[1..].iter().map(|check| {
-            Finding::not_checked(check, "there is no directory", "correct --data").about(&subject)
-        });
+        let rest = checks[1..]
+            .iter()
+            .map(|check| Finding::not_checked(check, "there is no directory", "correct --data").about(&subject));
         return [found].into_iter().chain(rest).collect();
     };
     let findings = [file_system(&directory), sync_latency(&directory), disk_space(&directory)];
@@ -81,9 +81,11 @@ fn file_system(directory: &Path) -> Finding {
         Err(error) => return unreadable(CHECK, &error.into()),
     };
     match FILE_SYSTEMS.iter().find(|(known, _, _)| *known == magic) {
-        Some((_, name, reason)) => {
-            Finding::warning(CHECK, format!("the journal is on {name}: {reason}"), "use a local disk, or journal = etcd://…")
-        }
+        Some((_, name, reason)) => Finding::warning(
+            CHECK,
+            format!("the journal is on {name}: {reason}"),
+            "use a local disk, or journal = etcd://…",
+        ),
         None => Finding::ok(CHECK, "a local file system"),
     }
 }
@@ -133,7 +135,8 @@ fn judge_syncs(mut times: Vec<Duration>) -> Finding {
         return Finding::not_checked(CHECK, "nothing was measured", "run the command again");
     };
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    let message = format!("a sync takes {:.1} ms, the slowest of {} took {:.1} ms", ms(median), times.len(), ms(slowest));
+    let message =
+        format!("a sync takes {:.1} ms, the slowest of {} took {:.1} ms", ms(median), times.len(), ms(slowest));
     let next = "use a faster disk, or find what else writes to it";
     if median >= TOO_SLOW {
         Finding::error(CHECK, message, next)

@@ -2,6 +2,33 @@
 
 use serde_json::{Value, json};
 
+/// All checks, as `docs/how-to/diagnose.md` lists them.
+const CHECKS: [&str; 23] = [
+    "clock",
+    "time_service",
+    "config",
+    "certificate",
+    "file_system",
+    "sync_latency",
+    "disk_space",
+    "open_files",
+    "core_dumps",
+    "processes",
+    "connection",
+    "tls",
+    "health",
+    "clock_difference",
+    "api",
+    "version",
+    "leader",
+    "addresses",
+    "etcd",
+    "quarantine",
+    "journal",
+    "coverage",
+    "backup",
+];
+
 /// Whether a check passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FindingStatus {
@@ -48,6 +75,7 @@ pub struct Finding {
 
 impl Finding {
     pub fn ok(check: &'static str, message: impl Into<String>) -> Self {
+        debug_assert!(CHECKS.contains(&check), "{check} is not listed");
         Self { check, subject: None, status: FindingStatus::Ok, message: message.into(), next_step: None }
     }
 
@@ -83,5 +111,20 @@ impl Finding {
             "message": self.message,
             "next_step": self.next_step,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::CHECKS;
+
+    #[test]
+    fn every_check_is_documented() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-to/diagnose.md");
+        let page = std::fs::read_to_string(&path).expect("the page exists");
+        let rows: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+        assert_eq!(rows, CHECKS);
     }
 }

@@ -66,7 +66,13 @@ pub async fn connect(at: &Address, tls: Option<&TlsOptions>, limit: Duration) ->
 
 impl Connection {
     /// Sends one request and reads the response until the server closes the connection.
-    pub async fn get(mut self, at: &Address, path: &str, bearer: Option<&str>, limit: Duration) -> io::Result<HttpResponse> {
+    pub async fn get(
+        mut self,
+        at: &Address,
+        path: &str,
+        bearer: Option<&str>,
+        limit: Duration,
+    ) -> io::Result<HttpResponse> {
         let host = if at.unix_path().is_some() { "localhost" } else { at.as_str() };
         let authorization = bearer.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
         let request = format!("GET {path} HTTP/1.0\r\nhost: {host}\r\n{authorization}\r\n");
@@ -75,7 +81,11 @@ impl Connection {
             let mut bytes = Vec::new();
             (&mut self.stream).take(MAX_RESPONSE_BYTES).read_to_end(&mut bytes).await.or_else(|error| {
                 // The end of a TLS connection without its alert; the length of the body shows whether anything is missing.
-                if error.kind() == io::ErrorKind::UnexpectedEof && !bytes.is_empty() { Ok(bytes.len()) } else { Err(error) }
+                if error.kind() == io::ErrorKind::UnexpectedEof && !bytes.is_empty() {
+                    Ok(bytes.len())
+                } else {
+                    Err(error)
+                }
             })?;
             Ok(bytes)
         });
@@ -96,9 +106,13 @@ mod tests {
 
     #[test]
     fn a_response_has_a_status_headers_and_a_body() {
-        let response = HttpResponse::parse("HTTP/1.0 200 OK\r\nDate: Thu\r\nX: a:b\r\n\r\nready\n").expect("a response");
+        let response =
+            HttpResponse::parse("HTTP/1.0 200 OK\r\nDate: Thu\r\nX: a:b\r\n\r\nready\n").expect("a response");
         assert_eq!((response.status, response.body.as_str()), (200, "ready\n"));
-        assert_eq!((response.header("date"), response.header("x"), response.header("y")), (Some("Thu"), Some("a:b"), None));
+        assert_eq!(
+            (response.header("date"), response.header("x"), response.header("y")),
+            (Some("Thu"), Some("a:b"), None)
+        );
         assert!(HttpResponse::parse("SSH-2.0-OpenSSH\r\n").is_none());
     }
 }

@@ -74,7 +74,9 @@ async fn check_server(
         Ok(connection) => check_connected(address, connection, tls.is_some(), limit).await,
         Err(error) => connect_failure(&error),
     };
-    if !findings.iter().any(|finding| finding.next_step.is_some() && finding.check != "certificate" && finding.check != "clock_difference") {
+    if !findings.iter().any(|finding| {
+        finding.next_step.is_some() && finding.check != "certificate" && finding.check != "clock_difference"
+    }) {
         let (found, cluster) = check_api(endpoints, limit).await;
         findings.push(found);
         answers.cluster = cluster;
@@ -139,7 +141,8 @@ async fn check_connected(address: &Address, connection: Connection, has_tls: boo
 }
 
 /// A server with TLS refuses a plain request.
-const PLAIN_NEXT: &str = "if the server uses TLS, write https:// in --addr and pass --tls-ca; otherwise check the address and its log";
+const PLAIN_NEXT: &str =
+    "if the server uses TLS, write https:// in --addr and pass --tls-ca; otherwise check the address and its log";
 
 fn health(response: &HttpResponse, has_tls: bool) -> Finding {
     const CHECK: &str = "health";
@@ -147,7 +150,11 @@ fn health(response: &HttpResponse, has_tls: bool) -> Finding {
     match response.status {
         200 if state == "standby" => Finding::ok(CHECK, "the server stands by"),
         200 => Finding::ok(CHECK, "the server is ready"),
-        503 => Finding::error(CHECK, "the server is not ready: it completes no turn", "see its log; its disk or its etcd may be unavailable"),
+        503 => Finding::error(
+            CHECK,
+            "the server is not ready: it completes no turn",
+            "see its log; its disk or its etcd may be unavailable",
+        ),
         status => {
             let message = format!("/readyz answers HTTP {status}");
             let next = match has_tls {
@@ -186,7 +193,8 @@ fn clock_difference(response: &HttpResponse, sent_at: u64, round_trip: u64) -> F
     let (server, here) = (server + 500, sent_at + round_trip / 2);
     let difference = server.abs_diff(here).saturating_sub(500 + round_trip / 2);
     let direction = if server > here { "ahead" } else { "behind" };
-    let message = format!("the clock of the server is {}.{} s {direction}", difference / 1_000, difference % 1_000 / 100);
+    let message =
+        format!("the clock of the server is {}.{} s {direction}", difference / 1_000, difference % 1_000 / 100);
     let next = "synchronize both clocks; certificates, bearer tokens and seal keys depend on them";
     match difference {
         CLOCK_ERROR_MS.. => Finding::error(CHECK, message, next),
@@ -197,8 +205,7 @@ fn clock_difference(response: &HttpResponse, sent_at: u64, round_trip: u64) -> F
 
 /// Milliseconds since 1970 of a date like `Thu, 19 Nov 2026 19:45:00 GMT`.
 fn date_ms(text: &str) -> Option<u64> {
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let words: Vec<_> = text.split([' ', ':', ',']).filter(|word| !word.is_empty()).collect();
     let [_, day, month, year, hour, minute, second, "GMT"] = words[..] else { return None };
     let month = u8::try_from(MONTHS.iter().position(|name| *name == month)? + 1).ok()?;
@@ -233,7 +240,9 @@ async fn check_api(endpoints: Result<Endpoints, Error>, limit: Duration) -> (Fin
             };
             (Finding::error(CHECK, format!("leasehold.v1 over gRPC: {}", error.message()), next), None)
         }
-        Err(message) => (Finding::error(CHECK, format!("leasehold.v1 over gRPC: {message}"), "see the log of the server"), None),
+        Err(message) => {
+            (Finding::error(CHECK, format!("leasehold.v1 over gRPC: {message}"), "see the log of the server"), None)
+        }
     }
 }
 
@@ -264,7 +273,11 @@ async fn check_version(
 fn compare_versions(server: Option<&str>, own: &str) -> Finding {
     const CHECK: &str = "version";
     let Some(server) = server else {
-        return Finding::not_checked(CHECK, "the server does not show its version", "compare leasehold --version there");
+        return Finding::not_checked(
+            CHECK,
+            "the server does not show its version",
+            "compare leasehold --version there",
+        );
     };
     // Before 1.0 the second number is the one that may change everything.
     let compatible = |version: &str| {

@@ -61,7 +61,8 @@ pub async fn check(client: &Client, answers: &[ServerAnswers], limit: Duration) 
 fn leader(answers: &[ServerAnswers]) -> (Finding, bool) {
     const CHECK: &str = "leader";
     let clusters = || answers.iter().filter_map(|answer| Some((answer, answer.cluster.as_ref()?)));
-    if let Some((answer, _)) = clusters().find(|(_, cluster)| matches!(cluster.role.as_str(), "leader" | "standalone")) {
+    if let Some((answer, _)) = clusters().find(|(_, cluster)| matches!(cluster.role.as_str(), "leader" | "standalone"))
+    {
         return (Finding::ok(CHECK, format!("{} leads", answer.address)), true);
     }
     match clusters().find_map(|(_, cluster)| cluster.leader.clone()) {
@@ -98,7 +99,8 @@ fn addresses(answers: &[ServerAnswers]) -> Option<Finding> {
 
 fn etcd(answers: &[ServerAnswers]) -> Option<Finding> {
     const CHECK: &str = "etcd";
-    let cluster = answers.iter().filter_map(|answer| answer.cluster.as_ref()).find(|cluster| !cluster.etcd.is_empty())?;
+    let cluster =
+        answers.iter().filter_map(|answer| answer.cluster.as_ref()).find(|cluster| !cluster.etcd.is_empty())?;
     let failing = cluster.etcd.iter().filter(|member| !member.healthy);
     let failing: Vec<_> = failing.map(|member| member.endpoint.clone()).collect();
     let percent = cluster.database_bytes.saturating_mul(100).checked_div(cluster.quota_bytes).unwrap_or(0);
@@ -176,7 +178,9 @@ async fn coverage(client: &Client, limit: Duration) -> Finding {
             };
             Finding::not_checked(CHECK, format!("the coverage cannot be read: {}", error.message()), next)
         }
-        Err(error) => Finding::not_checked(CHECK, format!("the coverage cannot be read: {error}"), "pass a longer --timeout"),
+        Err(error) => {
+            Finding::not_checked(CHECK, format!("the coverage cannot be read: {error}"), "pass a longer --timeout")
+        }
     }
 }
 

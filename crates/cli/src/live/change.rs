@@ -44,7 +44,9 @@ mod tests {
     #[test]
     fn the_passage_of_time_is_no_change() {
         let lease = |holder: &str, remaining: u64, draining: Option<u64>| {
-            significant(&json!({ "leases": [{ "holder": holder, "remaining_ms": remaining, "drain_ms": draining }], "position": remaining }))
+            significant(
+                &json!({ "leases": [{ "holder": holder, "remaining_ms": remaining, "drain_ms": draining }], "position": remaining }),
+            )
         };
         assert_eq!(lease("w1", 1, None), lease("w1", 2, None));
         assert_ne!(lease("w1", 1, None), lease("w2", 1, None));

@@ -134,14 +134,9 @@ struct StopSignals([Signal; 3]);
 
 impl StopSignals {
     fn listen() -> Result<Self, CommandError> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| CommandError::Other(format!("cannot listen to signals: {error}")))
-        };
-        Ok(Self([
-            listen(SignalKind::interrupt())?,
-            listen(SignalKind::terminate())?,
-            listen(SignalKind::hangup())?,
-        ]))
+        let listen =
+            |kind| signal(kind).map_err(|error| CommandError::Other(format!("cannot listen to signals: {error}")));
+        Ok(Self([listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?]))
     }
 
     async fn wait(&mut self) {

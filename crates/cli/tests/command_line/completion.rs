@@ -40,7 +40,9 @@ fn completed(bash: &mut PseudoTerminal, line: &str) -> String {
     let output = bash.output();
     let words = output[from..].rsplit_once("<printf>").map_or(&output[from..], |(_, words)| words);
     let start = words.find("<leasehold>").unwrap_or_else(|| panic!("no words: {output:?}"));
-    bash.wait_for(seen, "another prompt", |output| output.rsplit_once("<END>").is_some_and(|(_, rest)| rest.contains("READY>")));
+    bash.wait_for(seen, "another prompt", |output| {
+        output.rsplit_once("<END>").is_some_and(|(_, rest)| rest.contains("READY>"))
+    });
     let words = &words[start..];
     words[..words.find("<END>").expect("it was waited for")].to_owned()
 }
@@ -57,7 +59,11 @@ fn bash_completes_names_from_the_server() {
     assert_eq!(completed(&mut bash, "leasehold ls te"), "<leasehold><ls><team>", "a prefix is completed by segments");
     assert_eq!(completed(&mut bash, "leasehold ls --holder wor"), "<leasehold><ls><--holder><worker-1>");
     assert_eq!(completed(&mut bash, "leasehold ls --holder=wor"), "<leasehold><ls><--holder=worker-1>");
-    assert_eq!(completed(&mut bash, "leasehold held-by the"), "<leasehold><held-by><the other>", "a name with a space is one word");
+    assert_eq!(
+        completed(&mut bash, "leasehold held-by the"),
+        "<leasehold><held-by><the other>",
+        "a name with a space is one word"
+    );
     assert_eq!(completed(&mut bash, "leasehold -o json show jobs/b"), "<leasehold><-o><json><show><jobs/billing>");
     assert_eq!(completed(&mut bash, "leasehold deadl"), "<leasehold><deadlocks>", "commands are completed as before");
     assert_eq!(completed(&mut bash, "leasehold status --sta"), "<leasehold><status><--standby>");
@@ -83,12 +89,18 @@ fn bash_completes_targets_proposals_and_charters() {
     server.run(&["charter", "apply", file.to_str().expect("a UTF-8 path"), "--comment", "x"]).ok();
     server.acquire("jobs/settle", "w1");
     let mut bash = bash(&server.address);
-    assert_eq!(completed(&mut bash, "leasehold coverage jobs/settle --forget le"), "<leasehold><coverage><jobs/settle><--forget><ledger>");
+    assert_eq!(
+        completed(&mut bash, "leasehold coverage jobs/settle --forget le"),
+        "<leasehold><coverage><jobs/settle><--forget><ledger>"
+    );
     assert_eq!(completed(&mut bash, "leasehold charter remove jo"), "<leasehold><charter><remove><jobs/settle>");
     let waiter = ["acquire", "jobs/settle", "--holder", "next-1", "--ttl", "60s", "--wait", "60s"];
     let mut waiting = spawn_piped(&mut server.command(&waiter));
     server.wait_for_waiter("jobs/settle");
-    assert_eq!(completed(&mut bash, "leasehold handoff jobs/settle --to ne"), "<leasehold><handoff><jobs/settle><--to><next-1>");
+    assert_eq!(
+        completed(&mut bash, "leasehold handoff jobs/settle --to ne"),
+        "<leasehold><handoff><jobs/settle><--to><next-1>"
+    );
     waiting.kill().expect("it runs");
     waiting.wait().expect("it ends");
 }
@@ -102,7 +114,9 @@ fn names(command: &mut Command) -> Vec<String> {
 
 #[test]
 fn nothing_is_printed_without_a_server() {
-    let ask = |args: &[&str]| names(leasehold(&[&["complete-names", "--"], args].concat()).env("LEASEHOLD_ADDR", UNUSED_ADDRESS));
+    let ask = |args: &[&str]| {
+        names(leasehold(&[&["complete-names", "--"], args].concat()).env("LEASEHOLD_ADDR", UNUSED_ADDRESS))
+    };
     assert_eq!(ask(&["leasehold", "show", ""]), [""; 0]);
     assert_eq!(ask(&["leasehold", "--addr", "not an address", "show", ""]), [""; 0]);
     assert_eq!(ask(&["leasehold", "--as", "no-such-profile", "show", ""]), [""; 0]);
@@ -138,7 +152,9 @@ fn other_shells_pass_words_and_get_whole_words_or_values() {
     assert_eq!(ask(&["--values", "--", "leasehold", "ls", "--holder=th"]), ["the other"], "fish replaces the value");
     assert_eq!(ask(&["--", "leasehold", "show", "x"]), [""; 0]);
     assert_eq!(ask(&["--", "leasehold", "run", "jobs/a", "--", "cat", "jo"]), [""; 0]);
-    let unused = names(server.command(&["complete-names", "--", "leasehold", "--addr", UNUSED_ADDRESS, "show", ""]).env_remove("X"));
+    let unused = names(
+        server.command(&["complete-names", "--", "leasehold", "--addr", UNUSED_ADDRESS, "show", ""]).env_remove("X"),
+    );
     assert_eq!(unused, [""; 0], "the address of the line is used");
 }
 

@@ -23,7 +23,10 @@ impl Findings {
             let all = body["checks"].as_array().expect("an array").iter();
             Value::from(all.filter(|check| check["status"] == status).count())
         };
-        assert_eq!((&body["errors"], &body["warnings"], &body["not_checked"]), (&count("error"), &count("warning"), &count("not_checked")));
+        assert_eq!(
+            (&body["errors"], &body["warnings"], &body["not_checked"]),
+            (&count("error"), &count("warning"), &count("not_checked"))
+        );
         assert_eq!(run.exit == 8, body["errors"] != 0, "{body}");
         for check in body["checks"].as_array().expect("an array") {
             assert_eq!(check["status"] == "ok", check["next_step"].is_null(), "a problem has a next step: {check}");
@@ -70,7 +73,8 @@ fn the_machine_is_checked_without_a_server() {
     let found = doctor(&["--data", text(data.path())]);
     assert_eq!(found.run.exit, 8, "the server is missing");
     assert_eq!(found.status("clock"), "ok");
-    for check in ["file_system", "sync_latency", "disk_space", "open_files", "core_dumps", "processes", "time_service"] {
+    for check in ["file_system", "sync_latency", "disk_space", "open_files", "core_dumps", "processes", "time_service"]
+    {
         assert_eq!(found.all(check).len(), 1, "{check}");
     }
     assert!(found.one("connection").starts_with("error: cannot connect: "), "{}", found.one("connection"));
@@ -105,14 +109,20 @@ fn a_missing_directory_is_an_error_and_a_future_one_is_not() {
     assert_ne!(future.status("disk_space"), "not_checked");
     assert!(!parent.path().join("new").exists());
     let missing = doctor(&["--data", text(&parent.path().join("no/such"))]);
-    assert!(missing.one("file_system").starts_with("error: the directory does not exist"), "{}", missing.one("file_system"));
+    assert!(
+        missing.one("file_system").starts_with("error: the directory does not exist"),
+        "{}",
+        missing.one("file_system")
+    );
 }
 
 /// Runs doctor on a directory in memory of 1 MiB, as root of its own mount namespace. `fill` uses all of it first.
 fn doctor_in_memory(fill: bool) -> Findings {
     let directory = tempfile::tempdir().expect("a directory");
     let fill = if fill { "head -c 2m /dev/zero > \"$1/ballast\" 2>/dev/null; " } else { "" };
-    let script = format!("mount -t tmpfs -o size=1m tmpfs \"$1\" && {{ {fill}exec \"$2\" doctor --data \"$1\" --addr {UNUSED_ADDRESS} -o json; }}");
+    let script = format!(
+        "mount -t tmpfs -o size=1m tmpfs \"$1\" && {{ {fill}exec \"$2\" doctor --data \"$1\" --addr {UNUSED_ADDRESS} -o json; }}"
+    );
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         command.arg("--map-root-user");
@@ -127,7 +137,10 @@ fn doctor_in_memory(fill: bool) -> Findings {
 fn a_disk_in_memory_is_a_warning_and_a_full_one_an_error() {
     let small = doctor_in_memory(false);
     assert!(small.one("file_system").starts_with("warning: the journal is on tmpfs"), "{}", small.one("file_system"));
-    assert!(small.one("disk_space").starts_with("error: 1 MiB are free") || small.one("disk_space").starts_with("error: 0 MiB are free"));
+    assert!(
+        small.one("disk_space").starts_with("error: 1 MiB are free")
+            || small.one("disk_space").starts_with("error: 0 MiB are free")
+    );
     assert_ne!(small.status("sync_latency"), "not_checked");
     let full = doctor_in_memory(true);
     assert!(full.one("disk_space").starts_with("error: 0 MiB are free; free space"), "{}", full.one("disk_space"));
@@ -142,7 +155,11 @@ fn limits_are_those_of_this_process_or_of_a_server() {
         Findings { body: result.json(), run: result }
     };
     let few = under("ulimit -n 64; ulimit -c 0");
-    assert!(few.one("open_files").starts_with("error: 64 open files; set LimitNOFILE=10200"), "{}", few.one("open_files"));
+    assert!(
+        few.one("open_files").starts_with("error: 64 open files; set LimitNOFILE=10200"),
+        "{}",
+        few.one("open_files")
+    );
     assert_eq!(few.status("core_dumps"), "ok");
     let some = under("ulimit -n 1000");
     assert!(some.one("open_files").starts_with("warning: 1000 open files, and a server accepts 10000 connections"));
@@ -151,7 +168,8 @@ fn limits_are_those_of_this_process_or_of_a_server() {
     let allowed = run(Command::new("sh").args(["-c", &format!("{script}; ulimit -c")]));
     assert_eq!(dumps.status("core_dumps") == "ok", allowed.out.trim() == "0", "{}", dumps.one("core_dumps"));
     let server = Server::start();
-    let pid = run(Command::new("sh").args(["-c", &format!("grep -l {} /proc/[0-9]*/cmdline | cut -d/ -f3", server.data.path().display())]));
+    let pid = run(Command::new("sh")
+        .args(["-c", &format!("grep -l {} /proc/[0-9]*/cmdline | cut -d/ -f3", server.data.path().display())]));
     let pid = pid.out.lines().next().expect("the server runs").to_owned();
     let found = Findings::of(&mut server.command(&["doctor", "--pid", &pid]));
     assert!(found.run.out.contains(&format!("process {pid}")));
@@ -185,7 +203,11 @@ fn a_boot_clock_without_suspend_is_an_error() {
     command.args(["--time", "--monotonic=100000", "--fork", "sh", "-c", &script, env!("CARGO_BIN_EXE_leasehold")]);
     let result = run(&mut command);
     let found = Findings { body: result.json(), run: result };
-    assert!(found.one("clock").starts_with("error: the boot clock is behind the monotonic clock"), "{}", found.one("clock"));
+    assert!(
+        found.one("clock").starts_with("error: the boot clock is behind the monotonic clock"),
+        "{}",
+        found.one("clock")
+    );
 }
 
 #[test]
@@ -201,25 +223,45 @@ fn a_configuration_and_its_certificates_are_checked() {
     let config = init("90", "server").join("leasehold.toml");
     let good = doctor(&["--config", text(&config)]);
     assert_eq!(good.status("config"), "ok", "{}", good.one("config"));
-    assert!(good.all("certificate").iter().all(|found| found.starts_with("ok: valid until ")), "{:?}", good.all("certificate"));
+    assert!(
+        good.all("certificate").iter().all(|found| found.starts_with("ok: valid until ")),
+        "{:?}",
+        good.all("certificate")
+    );
     assert!(!good.all("certificate").is_empty());
     let soon = init("5", "soon").join("leasehold.toml");
     let soon = doctor(&["--config", text(&soon)]);
-    assert!(soon.all("certificate").iter().any(|found| found.starts_with("warning: it ends on ") && found.contains("ca renew")), "{:?}", soon.all("certificate"));
+    assert!(
+        soon.all("certificate")
+            .iter()
+            .any(|found| found.starts_with("warning: it ends on ") && found.contains("ca renew")),
+        "{:?}",
+        soon.all("certificate")
+    );
 
     std::fs::write(directory.join("access.toml"), "nonsense = 1\n").expect("the file is writable");
     let bad = doctor(&["--config", text(&config)]);
-    assert!(bad.one("config").starts_with("error: ") && bad.one("config").contains("config check"), "{}", bad.one("config"));
+    assert!(
+        bad.one("config").starts_with("error: ") && bad.one("config").contains("config check"),
+        "{}",
+        bad.one("config")
+    );
     let file = home.path().join("plain.toml");
     std::fs::write(&file, "listen = \"0.0.0.0:7421\"\ninsecure_listen = true\njournal = \"memory\"\n").expect("a file");
     let plain = doctor(&["--config", text(&file)]);
-    assert!(plain.all("config").iter().any(|found| found.starts_with("warning: the server listens on 0.0.0.0:7421 without TLS")));
+    assert!(
+        plain
+            .all("config")
+            .iter()
+            .any(|found| found.starts_with("warning: the server listens on 0.0.0.0:7421 without TLS"))
+    );
     assert!(plain.one("disk_space").starts_with("not_checked: the journal is in memory"));
     std::fs::write(&file, "max_connections = 50\nno_such_key = 1\n").expect("a file");
     let unknown = doctor(&["--config", text(&file)]);
     assert!(unknown.one("config").starts_with("error: ") && unknown.one("config").contains("no_such_key"));
     std::fs::write(&file, "max_connections = 70\n").expect("a file");
-    let script = format!("ulimit -n 200; exec \"$0\" doctor --config {} --addr {UNUSED_ADDRESS} -o json", file.display());
+    let script =
+        format!("ulimit -n 200; exec \"$0\" doctor --config {} --addr {UNUSED_ADDRESS} -o json", file.display());
     let few = run(Command::new("sh").args(["-c", &script]).arg(env!("CARGO_BIN_EXE_leasehold")));
     let few = Findings { body: few.json(), run: few };
     assert!(few.one("open_files").contains("a server accepts 70 connections"), "{}", few.one("open_files"));

@@ -31,15 +31,30 @@ fn a_stopped_server_and_a_missing_one_are_told_apart() {
     server.signal("STOP");
     let stopped = Findings::of(&mut server.command(&["doctor", "--timeout", "300ms"]));
     assert_eq!(stopped.status("connection"), "ok", "the kernel accepts connections");
-    assert!(stopped.one("health").starts_with("error: no answer from /readyz: no reply within 300 ms"), "{}", stopped.one("health"));
-    assert_eq!((stopped.status("api"), stopped.status("leader"), stopped.run.exit), ("not_checked".into(), "not_checked".into(), 8));
+    assert!(
+        stopped.one("health").starts_with("error: no answer from /readyz: no reply within 300 ms"),
+        "{}",
+        stopped.one("health")
+    );
+    assert_eq!(
+        (stopped.status("api"), stopped.status("leader"), stopped.run.exit),
+        ("not_checked".into(), "not_checked".into(), 8)
+    );
     server.signal("CONT");
     assert_eq!(doctor(&server).status("health"), "ok");
     server.signal("KILL");
     let missing = doctor(&server);
-    assert!(missing.one("connection").starts_with("error: cannot connect: ") && missing.run.exit == 8, "{:?}", missing.run);
+    assert!(
+        missing.one("connection").starts_with("error: cannot connect: ") && missing.run.exit == 8,
+        "{:?}",
+        missing.run
+    );
     let unknown = Findings::of(&mut leasehold(&["doctor", "--addr", "no-such-host.invalid:1", "--timeout", "20s"]));
-    assert!(unknown.one("connection").starts_with("error: the name cannot be resolved: "), "{}", unknown.one("connection"));
+    assert!(
+        unknown.one("connection").starts_with("error: the name cannot be resolved: "),
+        "{}",
+        unknown.one("connection")
+    );
     let wrong = Findings::of(&mut leasehold(&["doctor", "--addr", "nonsense"]));
     assert!(wrong.one("connection").starts_with("error: addr: "), "{}", wrong.one("connection"));
 }
@@ -53,10 +68,18 @@ fn each_failure_of_tls_has_its_own_next_step() {
     for check in ["connection", "tls", "health", "api", "version", "leader"] {
         assert_eq!(good.status(check), "ok", "{}", good.one(check));
     }
-    assert!(good.all("certificate").len() >= 3, "of the server, of the client and of the CA: {:?}", good.all("certificate"));
+    assert!(
+        good.all("certificate").len() >= 3,
+        "of the server, of the client and of the CA: {:?}",
+        good.all("certificate")
+    );
 
     let wrong_ca = doctor(&["--tls-ca", server.hosts.cert.to_str().expect("a UTF-8 path")]);
-    assert!(wrong_ca.one("tls").starts_with("error: ") && wrong_ca.one("tls").contains("pass --tls-ca with the CA"), "{}", wrong_ca.one("tls"));
+    assert!(
+        wrong_ca.one("tls").starts_with("error: ") && wrong_ca.one("tls").contains("pass --tls-ca with the CA"),
+        "{}",
+        wrong_ca.one("tls")
+    );
     assert_eq!(wrong_ca.status("leader"), "not_checked");
 
     let stranger = server.hosts.issue("stranger", &CertificateSpec::client(&["URI:spiffe://example.com/x"]));
@@ -66,7 +89,11 @@ fn each_failure_of_tls_has_its_own_next_step() {
 
     let nobody = server.client("nobody", "spiffe://example.com/nobody");
     let denied = Findings::of(&mut server.command(&nobody, &["doctor"]));
-    assert!(denied.one("api").starts_with("error: ") && denied.one("api").contains("--as PROFILE"), "{}", denied.one("api"));
+    assert!(
+        denied.one("api").starts_with("error: ") && denied.one("api").contains("--as PROFILE"),
+        "{}",
+        denied.one("api")
+    );
 
     let mut plain = leasehold(&["doctor", "--addr", &server.server.address]);
     let plain = Findings::of(&mut plain).one("health");
@@ -81,9 +108,16 @@ fn each_failure_of_tls_has_its_own_next_step() {
     let mut other_name = server.command(&admin, &["doctor"]);
     let _ = Findings::of(other_name.env("LEASEHOLD_ADDR", name));
 
-    let ending = server.clients.issue("ending", &CertificateSpec { seconds: Some(3 * 86_400), ..CertificateSpec::client(&[&format!("URI:{ADMIN}")]) });
+    let ending = server.clients.issue(
+        "ending",
+        &CertificateSpec { seconds: Some(3 * 86_400), ..CertificateSpec::client(&[&format!("URI:{ADMIN}")]) },
+    );
     let ending = Findings::of(&mut server.command(&ending, &["doctor"]));
-    assert!(ending.all("certificate").iter().any(|found| found.starts_with("warning: it ends on ")), "{:?}", ending.all("certificate"));
+    assert!(
+        ending.all("certificate").iter().any(|found| found.starts_with("warning: it ends on ")),
+        "{:?}",
+        ending.all("certificate")
+    );
 }
 
 /// Replaces text in replies, `skip` bytes after each `from`.
@@ -111,7 +145,11 @@ fn another_clock_and_another_version_are_reported() {
     // `Thu, 19 Nov 2026`: the year follows twelve bytes.
     for (year, direction) in [("2000", "behind"), ("2126", "ahead")] {
         let other = through(&rewriting(&server, "\r\ndate: ", 12, year)).one("clock_difference");
-        assert!(other.starts_with("error: the clock of the server is ") && other.contains(&format!(" s {direction}; synchronize")), "{other}");
+        assert!(
+            other.starts_with("error: the clock of the server is ")
+                && other.contains(&format!(" s {direction}; synchronize")),
+            "{other}"
+        );
     }
     let newer = through(&rewriting(&server, "version=\"", 0, "9"));
     assert!(newer.one("version").starts_with("warning: the server is 9."), "{}", newer.one("version"));
@@ -124,14 +162,26 @@ fn holes_and_the_age_of_the_backup_are_reported() {
     assert!(doctor(&server).one("backup").starts_with("warning: the leader has sent no backup since its start"));
     server.acquire("jobs/settle", "w1");
     let undeclared = doctor(&server);
-    assert!(undeclared.one("coverage").starts_with("warning: holes among 1 resources: 1 no_target; run leasehold coverage jobs/settle"), "{}", undeclared.one("coverage"));
+    assert!(
+        undeclared
+            .one("coverage")
+            .starts_with("warning: holes among 1 resources: 1 no_target; run leasehold coverage jobs/settle"),
+        "{}",
+        undeclared.one("coverage")
+    );
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("charter.toml");
-    let charter = "prefix = \"jobs\"\n[[charter.targets]]\nname = \"ledger\"\nat = \"sqlite:/x\"\nmode = \"cooperative\"\n";
+    let charter =
+        "prefix = \"jobs\"\n[[charter.targets]]\nname = \"ledger\"\nat = \"sqlite:/x\"\nmode = \"cooperative\"\n";
     std::fs::write(&file, charter).expect("a file");
     server.run(&["charter", "apply", file.to_str().expect("a UTF-8 path"), "--comment", "x"]).ok();
     let hole = doctor(&server);
-    assert!(hole.one("coverage").starts_with("error: holes among 1 resources: 1 never_reported; run leasehold coverage jobs/settle"), "{}", hole.one("coverage"));
+    assert!(
+        hole.one("coverage")
+            .starts_with("error: holes among 1 resources: 1 never_reported; run leasehold coverage jobs/settle"),
+        "{}",
+        hole.one("coverage")
+    );
     assert_eq!(hole.run.exit, 8);
 
     let backup = directory.path().join("a.backup");
@@ -159,10 +209,18 @@ fn standbys_without_their_leader_and_missing_servers_are_reported() {
     assert_eq!(all.all("health").iter().filter(|found| *found == "ok: the server stands by").count(), 2);
     let one = at(&[&cluster.server(leader).address]);
     assert_eq!(one.status("leader"), "ok");
-    assert!(one.one("addresses").starts_with("warning: --addr lacks servers of the cluster: "), "{}", one.one("addresses"));
+    assert!(
+        one.one("addresses").starts_with("warning: --addr lacks servers of the cluster: "),
+        "{}",
+        one.one("addresses")
+    );
     let standby = at(&[&cluster.server(others[0]).address]);
     let found = standby.one("leader");
-    assert!(found.starts_with("error: ") && found.contains("leads, and is none of the servers that answered; add it to --addr"), "{found}");
+    assert!(
+        found.starts_with("error: ")
+            && found.contains("leads, and is none of the servers that answered; add it to --addr"),
+        "{found}"
+    );
     assert_eq!((standby.status("coverage"), standby.run.exit), ("not_checked".into(), 8));
     let member = (0..3).find(|member| *member != cluster.etcd.leader()).expect("a follower");
     cluster.etcd.kill(member);

@@ -27,8 +27,20 @@ fn parse_yaml(text: &str) -> Vec<Value> {
 
 /// Texts that are something else without quotes, or that could control a terminal.
 const DIFFICULT: [&str; 14] = [
-    "0258755447193600007", "true", "No", "null", "~", "1:30", "2026-01-01", "a: b", "- a", "#", "two\nlines\n", " x ",
-    "quote \" and \\", "\u{1b}[31mred\u{202e}\u{7}",
+    "0258755447193600007",
+    "true",
+    "No",
+    "null",
+    "~",
+    "1:30",
+    "2026-01-01",
+    "a: b",
+    "- a",
+    "#",
+    "two\nlines\n",
+    " x ",
+    "quote \" and \\",
+    "\u{1b}[31mred\u{202e}\u{7}",
 ];
 
 #[test]
@@ -52,7 +64,14 @@ fn yaml_is_the_same_document_as_json() {
     }
     assert!(accepted > 8, "only {accepted} texts were accepted");
     server.acquire("team/a", "w1");
-    for args in [&["charter", "show"][..], &["history"], &["usage"], &["coverage", "team/a"], &["deadlocks"], &["held-by", "no one"]] {
+    for args in [
+        &["charter", "show"][..],
+        &["history"],
+        &["usage"],
+        &["coverage", "team/a"],
+        &["deadlocks"],
+        &["held-by", "no one"],
+    ] {
         let json = server.run(&[args, &["-o", "json"]].concat());
         let yaml = server.run(&[args, &["-o", "yaml"]].concat());
         assert_eq!((json.exit, &json.err), (yaml.exit, &yaml.err), "{args:?}");
@@ -86,7 +105,10 @@ fn contradicting_output_options_are_wrong_usage() {
     for format in ["table", "wide", "yaml", "name"] {
         let refused = server.run(&["ls", "--json", "-o", format]);
         assert_eq!((refused.exit, refused.out.as_str()), (2, ""), "{refused:?}");
-        assert!(refused.err.contains(&format!("--json means -o json and cannot be used with -o {format}")), "{refused:?}");
+        assert!(
+            refused.err.contains(&format!("--json means -o json and cannot be used with -o {format}")),
+            "{refused:?}"
+        );
     }
     server.run(&["ls", "--json", "-o", "json"]).ok();
     server.run(&["-o", "json", "ls"]).ok();
@@ -115,7 +137,10 @@ fn names_are_printed_one_per_line() {
     assert_eq!(names(&["held-by", "w1"]), "jobs/a\nother\n");
     assert_eq!(names(&["waiters", "jobs/a"]), "w3\n");
     assert_eq!(names(&["cluster", "status"]), format!("{}\n", server.address));
-    assert_eq!((names(&["deadlocks"]), names(&["usage"]), names(&["coverage", "other"])), (String::new(), String::new(), String::new()));
+    assert_eq!(
+        (names(&["deadlocks"]), names(&["usage"]), names(&["coverage", "other"])),
+        (String::new(), String::new(), String::new())
+    );
     assert_eq!(names(&["history", "other"]).lines().count(), 1);
     assert!(names(&["history", "other"]).trim().parse::<u64>().is_ok());
 }
@@ -181,7 +206,10 @@ fn an_empty_listing_leaves_a_pipe_empty_and_names_the_next_step() {
     let directory = tempfile::tempdir().expect("a directory");
     let keys = directory.path().to_str().expect("a UTF-8 path");
     let sqlite = format!("sqlite:{keys}/empty.db");
-    rusqlite::Connection::open(directory.path().join("empty.db")).expect("a database").execute("CREATE TABLE t (a)", ()).expect("a table");
+    rusqlite::Connection::open(directory.path().join("empty.db"))
+        .expect("a database")
+        .execute("CREATE TABLE t (a)", ())
+        .expect("a table");
     let cases: [(&[&str], &str, Option<Value>); 11] = [
         (&["ls", "team/a"], "no resources under team/a; ", None),
         (&["ls", "--stuck"], "no held lease has these properties; `leasehold ls --sort name`", None),

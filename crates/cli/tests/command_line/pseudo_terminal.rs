@@ -43,7 +43,8 @@ impl PseudoTerminal {
         let process = TestProcess::spawn(streams).expect("setsid starts");
         drop(started);
         let output = Arc::new((Mutex::new(String::new()), Condvar::new()));
-        let (mut reader, shared) = (File::from(master.as_fd().try_clone_to_owned().expect("a descriptor")), output.clone());
+        let (mut reader, shared) =
+            (File::from(master.as_fd().try_clone_to_owned().expect("a descriptor")), output.clone());
         // The thread ends when the last program has closed the terminal.
         std::thread::spawn(move || {
             let (mut bytes, mut pending) = ([0; 4_096], Vec::new());

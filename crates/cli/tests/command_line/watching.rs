@@ -39,7 +39,12 @@ fn each_changed_result_is_printed_once() {
     let token = server.acquire("jobs/a", "w1");
     let watching = watch(&server, &["ls", "jobs", "-o", "json"]);
     let names = |document: &Value| {
-        document["resources"].as_array().expect("an array").iter().map(|one| one["resource"].clone()).collect::<Vec<_>>()
+        document["resources"]
+            .as_array()
+            .expect("an array")
+            .iter()
+            .map(|one| one["resource"].clone())
+            .collect::<Vec<_>>()
     };
     assert_eq!(names(&next_json(&watching)), ["jobs/a"]);
     // Neither a renewal nor a change elsewhere is a change of this result.
@@ -207,7 +212,10 @@ fn a_frame_fits_the_terminal_and_follows_its_size() {
     assert!(frame.iter().all(|line| line.chars().count() <= 60), "{frame:?}");
     assert!(frame[9].starts_with("… 23 more lines"), "1 status line, 8 of 31 lines, and this one: {frame:?}");
     terminal.resize(50, 40);
-    terminal.wait_for(seen, "frame of the new size", |output| output.contains("name/29") || output.contains("\u{1b}[J") && !last_frame(output).iter().any(|line| line.contains("more lines")));
+    terminal.wait_for(seen, "frame of the new size", |output| {
+        output.contains("name/29")
+            || output.contains("\u{1b}[J") && !last_frame(output).iter().any(|line| line.contains("more lines"))
+    });
     let frame = last_frame(&terminal.output());
     assert!(frame.len() == 32 && frame.iter().all(|line| line.chars().count() <= 50), "{frame:?}");
     terminal.type_keys("\u{3}");
@@ -227,7 +235,10 @@ fn a_terminal_shows_an_outage_and_keeps_the_last_result() {
     let seen = terminal.wait_for_text(0, "retrying, and the result above is old: ");
     terminal.wait_for(seen, "another frame", |output| output.contains("\u{1b}[J"));
     let frame = last_frame(&terminal.output());
-    assert!(frame.iter().any(|line| line.contains("w1")) && frame.iter().any(|line| line.contains("UNAVAILABLE")), "{frame:?}");
+    assert!(
+        frame.iter().any(|line| line.contains("w1")) && frame.iter().any(|line| line.contains("UNAVAILABLE")),
+        "{frame:?}"
+    );
     terminal.type_keys("\u{3}");
     assert_eq!(terminal.wait_for_exit(), Some(0));
 }

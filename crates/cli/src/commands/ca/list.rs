@@ -67,7 +67,8 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         table.text()
     });
     Ok(global.or_empty(output, rows.is_empty(), || {
-        "no certificate was issued here; issue one with `leasehold ca issue NAME --role ROLE --prefix PREFIX`".to_owned()
+        "no certificate was issued here; issue one with `leasehold ca issue NAME --role ROLE --prefix PREFIX`"
+            .to_owned()
     }))
 }
 
