@@ -16,7 +16,7 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(2);
 const RATE_LIMIT: u64 = 10_000_000;
 /// Difference of two clocks that could not have been read at the same moment.
 const READING_LIMIT: i128 = 1_000_000_000;
-/// Tells that systemd-timesyncd has set the clock.
+/// Exists once systemd-timesyncd has set the clock.
 const SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
 
 /// The clocks at one moment, in nanoseconds.

@@ -20,7 +20,7 @@ pub enum ConnectError {
 }
 
 /// An open connection, and the certificate that the server presented.
-pub struct Connection {
+pub struct ProbeConnection {
     stream: Box<dyn Duplex>,
     pub certificate: Option<Vec<u8>>,
 }
@@ -51,20 +51,20 @@ impl HttpResponse {
 }
 
 /// Connects to a server, each step within `limit`.
-pub async fn connect(at: &Address, tls: Option<&TlsOptions>, limit: Duration) -> Result<Connection, ConnectError> {
+pub async fn connect(at: &Address, tls: Option<&TlsOptions>, limit: Duration) -> Result<ProbeConnection, ConnectError> {
     if let Some(path) = at.unix_path() {
         let stream = within(limit, UnixStream::connect(path)).await.map_err(ConnectError::Connect)?;
-        return Ok(Connection { stream: Box::new(stream), certificate: None });
+        return Ok(ProbeConnection { stream: Box::new(stream), certificate: None });
     }
     let resolved = within(limit, async { Ok(lookup_host(at.as_str()).await?.collect::<Vec<_>>()) }).await;
     let resolved = resolved.map_err(ConnectError::Resolve)?;
     let stream = within(limit, TcpStream::connect(&resolved[..])).await.map_err(ConnectError::Connect)?;
-    let Some(tls) = tls else { return Ok(Connection { stream: Box::new(stream), certificate: None }) };
+    let Some(tls) = tls else { return Ok(ProbeConnection { stream: Box::new(stream), certificate: None }) };
     let (stream, chain) = within(limit, tls.connect_http1(at.host(), stream)).await.map_err(ConnectError::Tls)?;
-    Ok(Connection { stream: Box::new(stream), certificate: chain.into_iter().next() })
+    Ok(ProbeConnection { stream: Box::new(stream), certificate: chain.into_iter().next() })
 }
 
-impl Connection {
+impl ProbeConnection {
     /// Sends one request and reads the response until the server closes the connection.
     pub async fn get(
         mut self,

@@ -10,6 +10,7 @@ mod finding;
 mod http_probe;
 mod limits;
 mod metrics_page;
+mod server_answers;
 mod servers;
 mod service_state;
 

@@ -7,18 +7,12 @@ use leasehold::{Address, Client, Code, Endpoints, Error, TlsOptions};
 
 use super::certificates;
 use super::finding::Finding;
-use super::http_probe::{ConnectError, Connection, HttpResponse, connect, within};
+use super::http_probe::{ConnectError, HttpResponse, ProbeConnection, connect, within};
 use super::metrics_page::MetricsPage;
+use super::server_answers::ServerAnswers;
 use super::service_state;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandError;
-
-/// What one server answered.
-pub struct ServerAnswers {
-    pub address: Address,
-    pub cluster: Option<ClusterBody>,
-    pub metrics: Option<MetricsPage>,
-}
 
 /// Differences of the wall clocks that need attention, and that are wrong. The header has whole seconds.
 const CLOCK_WARNING_MS: u64 = 2_000;
@@ -122,7 +116,12 @@ fn connect_failure(error: &ConnectError) -> Vec<Finding> {
 }
 
 /// Checks what a connected server answers without any rights.
-async fn check_connected(address: &Address, connection: Connection, has_tls: bool, limit: Duration) -> Vec<Finding> {
+async fn check_connected(
+    address: &Address,
+    connection: ProbeConnection,
+    has_tls: bool,
+    limit: Duration,
+) -> Vec<Finding> {
     let mut findings = vec![Finding::ok("connection", "the server accepts connections")];
     if has_tls {
         findings.push(Finding::ok("tls", "the certificate of the server is valid for this address"));

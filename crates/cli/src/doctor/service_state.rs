@@ -10,7 +10,7 @@ use leasehold_core::coverage::Hole;
 use super::finding::Finding;
 use super::http_probe::within;
 use super::metrics_page::MetricsPage;
-use super::servers::ServerAnswers;
+use super::server_answers::ServerAnswers;
 use crate::shell_text::quote;
 use crate::table::format_duration;
 

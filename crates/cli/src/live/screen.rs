@@ -27,7 +27,7 @@ const READER_CHECK: Duration = Duration::from_millis(500);
 /// Shows results.
 pub enum Screen {
     Terminal(Terminal),
-    Stream(Stream),
+    Stream(ResultStream),
 }
 
 impl Screen {
@@ -36,7 +36,7 @@ impl Screen {
         if style.format.is_text() && io::stdout().is_terminal() && !is_dumb_terminal() {
             Self::Terminal(Terminal::open(style.has_color, interval))
         } else {
-            Self::Stream(Stream { style, interval, is_first: true, has_problem: false })
+            Self::Stream(ResultStream { style, interval, is_first: true, has_problem: false })
         }
     }
 
@@ -197,14 +197,14 @@ fn write(text: &str) -> io::Result<()> {
 }
 
 /// A reader that gets each changed result once.
-pub struct Stream {
+pub struct ResultStream {
     style: OutputStyle,
     interval: HumanDuration,
     is_first: bool,
     has_problem: bool,
 }
 
-impl Stream {
+impl ResultStream {
     fn print(&mut self, output: &CommandOutput) -> Result<bool, CommandError> {
         let is_first = std::mem::take(&mut self.is_first);
         let is_open = match self.style.format {

@@ -26,7 +26,7 @@ fn a_server_in_order_has_no_error() {
 }
 
 #[test]
-fn a_stopped_server_and_a_missing_one_are_told_apart() {
+fn a_stopped_server_and_a_missing_one_have_different_findings() {
     let server = Server::start();
     server.signal("STOP");
     let stopped = Findings::of(&mut server.command(&["doctor", "--timeout", "300ms"]));

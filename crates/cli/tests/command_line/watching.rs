@@ -58,7 +58,7 @@ fn each_changed_result_is_printed_once() {
 }
 
 #[test]
-fn documents_and_tables_of_a_stream_can_be_told_apart_by_their_separators() {
+fn the_results_of_a_stream_have_separators() {
     let server = Server::start();
     server.acquire("a", "w1");
     let yaml = watch(&server, &["show", "a", "-o", "yaml"]);
