@@ -3,7 +3,7 @@
 use leasehold::json::DeadlockBody;
 
 use crate::global_args::GlobalArgs;
-use crate::live::{self, LiveResult, WatchArgs};
+use crate::live::{self, WatchArgs};
 use crate::output::CommandResult;
 use crate::styled_text::StyledText;
 use crate::table::{TextTable, format_duration, or_dash};
@@ -24,7 +24,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         let output = global.or_empty(output, deadlocks.is_empty(), || {
             "no deadlock in the memory of the server; `leasehold waiters NAME` shows who waits".to_owned()
         });
-        Ok(LiveResult::new(&deadlocks, output))
+        Ok(args.watch.result(&deadlocks, output))
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::lease_text::lease_table;
 use crate::global_args::{GlobalArgs, StandbyArgs};
-use crate::live::{self, LiveResult, WatchArgs};
+use crate::live::{self, WatchArgs};
 use crate::output::CommandResult;
 use crate::shell_text::quote;
 
@@ -31,6 +31,6 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
                 quote(&args.holder)
             )
         });
-        Ok(LiveResult::new(&leases, output.with_note(args.standby.note(&client))))
+        Ok(args.watch.result(&leases, output.with_note(args.standby.note(&client))))
     })
 }

@@ -10,7 +10,7 @@ use leasehold::{Client, Error};
 
 use super::lease_text::{LEASE_DETAILS, lease_details, slot_or_access, used_units};
 use crate::global_args::{GlobalArgs, StandbyArgs};
-use crate::live::{self, LiveResult, WatchArgs};
+use crate::live::{self, WatchArgs};
 use crate::output::{CommandResult, error_with_code};
 use crate::shell_text::quote;
 use crate::styled_text::{Style, StyledText};
@@ -93,7 +93,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             let table = || lease_table(&listing.leases, global.is_wide());
             let output = global.listing(&listing, names, table);
             let output = global.or_empty(output, listing.leases.is_empty(), || no_leases(prefix));
-            Ok(LiveResult::new(&listing, output.with_note(note)))
+            Ok(args.watch.result(&listing, output.with_note(note)))
         });
     }
     let start = match args.cursor.as_str() {
@@ -111,7 +111,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         let names = listing.resources.iter().map(|resource| resource.resource.clone());
         let output = global.listing(&listing, names, || resource_table(&listing.resources, global.is_wide()));
         let output = global.or_empty(output, listing.resources.is_empty(), || no_resources(prefix));
-        Ok(LiveResult::new(&listing, output.with_note(note)))
+        Ok(args.watch.result(&listing, output.with_note(note)))
     })
 }
 

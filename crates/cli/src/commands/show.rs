@@ -4,7 +4,7 @@ use leasehold::json::ResourceBody;
 
 use super::lease_text::{lease_table, used_units};
 use crate::global_args::{GlobalArgs, StandbyArgs};
-use crate::live::{self, LiveResult, WatchArgs};
+use crate::live::{self, WatchArgs};
 use crate::output::CommandResult;
 use crate::styled_text::StyledText;
 use crate::table::key_values;
@@ -27,7 +27,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         let resource = client.show(&args.resource).await?;
         let text = || resource_text(&resource, global.is_wide());
         let output = global.listing(&resource, [resource.resource.clone()], text);
-        Ok(LiveResult::new(&resource, output.with_note(args.standby.note(&client))))
+        Ok(args.watch.result(&resource, output.with_note(args.standby.note(&client))))
     })
 }
 

@@ -3,7 +3,7 @@
 use leasehold::json::StatusBody;
 
 use crate::global_args::{GlobalArgs, StandbyArgs};
-use crate::live::{self, LiveResult, WatchArgs};
+use crate::live::{self, WatchArgs};
 use crate::output::CommandResult;
 use crate::table::{format_duration, key_values};
 
@@ -22,7 +22,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         let client = args.standby.apply(client);
         let status = client.status().await?;
         let output = global.output(&status, || status_text(&status, global.is_wide()));
-        Ok(LiveResult::new(&status, output.with_note(args.standby.note(&client))))
+        Ok(args.watch.result(&status, output.with_note(args.standby.note(&client))))
     })
 }
 

@@ -3,7 +3,7 @@
 use leasehold::json::WaiterBody;
 
 use crate::global_args::{GlobalArgs, StandbyArgs};
-use crate::live::{self, LiveResult, WatchArgs};
+use crate::live::{self, WatchArgs};
 use crate::output::CommandResult;
 use crate::shell_text::quote;
 use crate::styled_text::StyledText;
@@ -30,7 +30,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         let output = global.or_empty(output, waiters.is_empty(), || {
             format!("no one waits for {}; `leasehold show {}` shows its holders", args.resource, quote(&args.resource))
         });
-        Ok(LiveResult::new(&waiters, output.with_note(args.standby.note(&client))))
+        Ok(args.watch.result(&waiters, output.with_note(args.standby.note(&client))))
     })
 }
 

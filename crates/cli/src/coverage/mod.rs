@@ -111,12 +111,12 @@ fn coverage_result(
     let output = global.listing(&body, report::names(&rows), || report::text_table(&rows, global.is_wide()));
     if holes.is_empty() {
         let note = limits.join("\n");
-        return LiveResult::new(&body, output.with_note((!note.is_empty()).then_some(note)));
+        return args.watch.result(&body, output.with_note((!note.is_empty()).then_some(note)));
     }
     let count = if holes.len() == 1 { "1 hole".to_owned() } else { format!("{} holes", holes.len()) };
     let note = [vec![format!("{count} in the coverage of {}:\n  {}", coverage.resource, holes.join("\n  "))], limits];
     let note = note.concat().join("\n");
-    LiveResult::new(&body, output.with_note(Some(note)).with_exit(EXIT_HOLE))
+    args.watch.result(&body, output.with_note(Some(note)).with_exit(EXIT_HOLE))
 }
 
 fn undeclared(name: &str) -> TargetCoverageBody {

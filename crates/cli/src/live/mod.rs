@@ -48,10 +48,12 @@ pub struct LiveResult {
     output: CommandOutput,
 }
 
-impl LiveResult {
-    pub fn new<B: Serialize>(body: &B, output: CommandOutput) -> Self {
-        // An error of the conversion would be one of the output too.
-        Self { document: serde_json::to_value(body).unwrap_or_default(), output }
+impl WatchArgs {
+    /// The result of one query. Its document is needed only to find changes.
+    pub fn result<B: Serialize>(&self, body: &B, output: CommandOutput) -> LiveResult {
+        let document =
+            if self.watch { serde_json::to_value(body).expect("all map keys are strings") } else { Value::Null };
+        LiveResult { document, output }
     }
 }
 

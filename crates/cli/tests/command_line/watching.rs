@@ -153,8 +153,9 @@ fn a_closed_reader_ends_a_watch_even_if_nothing_changes() {
     let mut reader = std::io::BufReader::new(watching.stdout.take().expect("the stream is piped"));
     std::io::BufRead::read_line(&mut reader, &mut String::new()).expect("a line");
     drop(reader);
-    let output = watching.wait_with_output().expect("it ends");
-    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+    let mut watching = TestProcess::from(watching);
+    assert_eq!(watching.wait().code(), Some(0));
+    assert_eq!(watching.stderr().read_to_end(), [""; 0], "nothing is printed on standard error");
 }
 
 fn in_terminal(server: &Server, args: &[&str], columns: u16, rows: u16) -> PseudoTerminal {
