@@ -157,15 +157,21 @@ fn print_error(error: &CommandError, format: OutputFormat) -> ExitCode {
     })
 }
 
+/// A message for standard error in the format of results, escaped. Each document of a stream can be read by itself.
+pub fn message_text(format: OutputFormat, message: &str) -> String {
+    match format.is_document() {
+        true => stream_document(format, &serde_json::json!({ "detail": message })),
+        false => escape_line(&format!("leasehold: {message}")).into_owned(),
+    }
+}
+
 /// Prints an error on standard error, in the format of results.
 pub fn print_problem(error: &CommandError, format: OutputFormat) {
     match error {
         CommandError::Coded(error) | CommandError::WithExitCode(error, _) if format.is_document() => {
-            write_stderr(&document(format, &error.body()));
+            write_stderr(&stream_document(format, &error.body()));
         }
-        CommandError::Other(message) if format.is_document() => {
-            write_stderr(&document(format, &serde_json::json!({ "detail": message })));
-        }
+        CommandError::Other(message) if format.is_document() => write_stderr(&message_text(format, message)),
         error => print_stderr(&format!("leasehold: {error}")),
     }
 }
@@ -178,7 +184,7 @@ pub fn usage_error(error: &clap::Error) -> ExitCode {
         let text = error.to_string();
         let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
         let problem = Error::new(Code::InvalidArgument, message).with_next_step("Run the command with --help.");
-        write_stderr(&document(format, &problem.body()));
+        write_stderr(&stream_document(format, &problem.body()));
     } else {
         // A closed standard output or error is not an error.
         let _ = error.print();
@@ -210,6 +216,7 @@ pub fn print_stderr(line: &str) {
     write_stderr(&escape_line(line));
 }
 
-fn write_stderr(text: &str) {
+/// Prints text that is escaped already.
+pub fn write_stderr(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }

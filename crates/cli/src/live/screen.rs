@@ -7,10 +7,11 @@ use leasehold::duration::HumanDuration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::Timespec;
-use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::output::{CommandError, CommandOutput, document, print_line, print_note, print_problem, print_text};
+use crate::output::{
+    CommandError, CommandOutput, message_text, print_line, print_note, print_problem, print_text, write_stderr,
+};
 use crate::output_format::{OutputFormat, OutputStyle, is_dumb_terminal};
 use crate::styled_text::{Style, StyledText};
 use crate::table::{format_time, terminal_size};
@@ -232,13 +233,6 @@ impl ResultStream {
     }
 
     fn print_message(&self, message: &str) {
-        match self.style.format {
-            format if format.is_document() => eprintln_document(format, message),
-            _ => print_note(message),
-        }
+        write_stderr(&message_text(self.style.format, message));
     }
-}
-
-fn eprintln_document(format: OutputFormat, message: &str) {
-    let _ = writeln!(io::stderr(), "{}", document(format, &json!({ "detail": message })));
 }

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
-use crate::output::{document, print_stderr};
+use crate::output::{message_text, write_stderr};
 use crate::output_format::OutputFormat;
 
 /// Maximum number of queued messages; further ones are dropped.
@@ -17,7 +17,8 @@ pub struct StderrWriter {
 }
 
 enum StderrMessage {
-    Line(String),
+    /// Text that is escaped already.
+    Text(String),
     /// Reply when all earlier messages are written.
     Flush(SyncSender<()>),
 }
@@ -28,7 +29,7 @@ impl StderrWriter {
         std::thread::Builder::new().name("stderr".into()).spawn(move || {
             for message in messages {
                 match message {
-                    StderrMessage::Line(line) => print_stderr(&line),
+                    StderrMessage::Text(text) => write_stderr(&text),
                     // The caller may have stopped waiting.
                     StderrMessage::Flush(reply) => drop(reply.try_send(())),
                 }
@@ -39,12 +40,7 @@ impl StderrWriter {
 
     /// Queues a message, or drops it if the queue is full. With `-o json` or `-o yaml` it is a document like an error.
     pub fn print(&self, message: &str) {
-        let line = if self.format.is_document() {
-            document(self.format, &serde_json::json!({ "detail": message }))
-        } else {
-            format!("leasehold: {message}")
-        };
-        let _ = self.queue.try_send(StderrMessage::Line(line));
+        let _ = self.queue.try_send(StderrMessage::Text(message_text(self.format, message)));
     }
 
     /// Waits until all queued lines are written, at most for `timeout`.

@@ -94,6 +94,12 @@ fn errors_have_the_format_of_results() {
     let yaml = missing("yaml");
     assert_eq!((yaml.exit, yaml.out.as_str()), (1, ""));
     assert_eq!(parse_yaml(&yaml.err)[0], missing("json").problem());
+    // A command that runs prints a stream of documents.
+    let mut elect = server.command(&["elect", "jobs/a", "--pause", "10ms", "-o", "yaml", "--", "false"]);
+    let electing = TestProcess::from(spawn_piped(&mut elect));
+    let lines: Vec<_> = (0..4).map(|_| electing.stderr().next_line().expect("a message")).collect();
+    let expected = json!({ "detail": "jobs/a: the command exited with 1; campaigns again" });
+    assert_eq!(parse_yaml(&lines.join("\n")), [expected.clone(), expected], "{lines:?}");
     // Wrong usage too, although it is found before the options are read.
     let usage = run(&mut leasehold(&["ls", "--no-such-option", "-o", "yaml"]));
     assert_eq!((usage.exit, parse_yaml(&usage.err)[0]["code"].as_str()), (2, Some("INVALID_ARGUMENT")), "{usage:?}");
