@@ -49,15 +49,32 @@ pub struct GlobalArgs {
         help_heading = "Global options"
     )]
     profile: Option<String>,
-    /// Format of results. Errors are documents on standard error with json and yaml. `name` prints one name per line and is
-    /// refused by commands whose result has none
-    #[arg(short = 'o', long, global = true, value_enum, value_name = "FORMAT", help_heading = "Global options")]
+    /// Format of results: table, wide (more columns), json, yaml, or name (one name per line; refused by commands whose result has
+    /// none). With json and yaml errors are documents too
+    #[arg(
+        short = 'o',
+        long,
+        global = true,
+        value_enum,
+        value_name = "FORMAT",
+        hide_possible_values = true,
+        help_heading = "Global options"
+    )]
     output: Option<OutputFormat>,
     /// The same as `-o json`
     #[arg(long, global = true, help_heading = "Global options")]
     json: bool,
-    /// Color text: `auto` only on a terminal, and not if NO_COLOR is set or TERM is dumb
-    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t, help_heading = "Global options")]
+    /// Color text: always, never, or auto, which is on a terminal unless NO_COLOR is set or TERM is dumb [default: auto]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true,
+        help_heading = "Global options"
+    )]
     color: ColorWhen,
 }
 
