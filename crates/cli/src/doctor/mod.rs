@@ -26,10 +26,11 @@ use crate::serve::settings::ServeSettings;
 use crate::styled_text::{Style, StyledText};
 use finding::{Finding, FindingStatus};
 
-/// Check clocks, disk, limits, servers, certificates and fences, with a next step for each problem
+/// Check clocks, disk, limits, servers and fences
 ///
-/// Run it where a server or a holder runs, and as the same user. Without options it checks the clocks and limits of this machine
-/// and the servers of --addr. --config also checks the configuration of a server, its data directory and its certificates.
+/// Each problem has a next step. Run it where a server or a holder runs, and as the same user. Without options it checks the
+/// clocks and limits of this machine and the servers of --addr. --config also checks the configuration of a server, its data
+/// directory and its certificates.
 ///
 /// Each line is ok, warning, error or not checked. The exit code is 8 if there is an error. To measure the disk, it writes a
 /// temporary file of 4 KiB to the data directory.
