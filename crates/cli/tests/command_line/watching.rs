@@ -1,6 +1,7 @@
 //! `--watch`: what is printed on a pipe and drawn on a terminal, and how it ends.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use leasehold_testkit::process::TestProcess;
 use leasehold_testkit::tcp_proxy::TcpProxy;
@@ -8,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::pseudo_terminal::PseudoTerminal;
-use crate::support::{Server, spawn_piped};
+use crate::support::{Server, TEST_TIMEOUT, spawn_piped};
 
 const FAST: [&str; 3] = ["--watch", "--interval", "100ms"];
 
@@ -23,6 +24,21 @@ fn watch(server: &Server, args: &[&str]) -> TestProcess {
 fn next_json(watching: &TestProcess) -> Value {
     let line = watching.stdout().next_line().expect("a result");
     serde_json::from_str(&line).expect("one JSON document on each line")
+}
+
+/// Waits until the server has answered this many further listings.
+#[track_caller]
+fn wait_for_listings(server: &Server, count: u64) {
+    let listings = || {
+        let page = server.http("GET", "/metrics", "", "");
+        let lines = page.lines().filter(|line| line.starts_with("leasehold_request_seconds_count{operation=\"List\""));
+        lines.filter_map(|line| line.rsplit(' ').next()?.trim().parse::<u64>().ok()).sum::<u64>()
+    };
+    let (start, deadline) = (listings(), Instant::now() + TEST_TIMEOUT);
+    while listings() < start + count {
+        assert!(Instant::now() < deadline, "the watch does not query the server");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Ends a watch as Ctrl-C does, and checks that it ended cleanly.
@@ -50,10 +66,12 @@ fn each_changed_result_is_printed_once() {
     // Neither a renewal nor a change elsewhere is a change of this result.
     server.run(&["renew", "jobs/a", "--token", &token]).ok();
     server.acquire("other", "w1");
+    wait_for_listings(&server, 3);
     server.acquire("jobs/b", "w2");
     assert_eq!(names(&next_json(&watching)), ["jobs/a", "jobs/b"]);
     server.run(&["release", "jobs/a", "--token", &token]).ok();
     assert_eq!(names(&next_json(&watching)), ["jobs/b"]);
+    wait_for_listings(&server, 3);
     assert_eq!(interrupt(watching, Signal::INT), [""; 0], "nothing was printed twice");
 }
 
@@ -148,7 +166,8 @@ fn the_first_query_fails_at_once_and_a_later_absence_is_temporary() {
 #[test]
 fn a_closed_reader_ends_a_watch_even_if_nothing_changes() {
     let server = Server::start();
-    server.acquire("a", "w1");
+    // Longer than the test waits: the end of the lease would be a change.
+    server.run(&["acquire", "a", "--holder", "w1", "--ttl", "10m"]).ok();
     let mut watching = spawn_piped(&mut server.command(&[&["ls", "-o", "json"][..], &FAST].concat()));
     let mut reader = std::io::BufReader::new(watching.stdout.take().expect("the stream is piped"));
     std::io::BufRead::read_line(&mut reader, &mut String::new()).expect("a line");
