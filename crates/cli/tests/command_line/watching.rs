@@ -31,7 +31,7 @@ fn next_json(watching: &TestProcess) -> Value {
 fn wait_for_listings(server: &Server, count: u64) {
     let listings = || {
         let page = server.http("GET", "/metrics", "", "");
-        let lines = page.lines().filter(|line| line.starts_with("leasehold_request_seconds_count{operation=\"List\""));
+        let lines = page.lines().filter(|line| line.starts_with("leasehold_request_seconds_count{operation=\"list\""));
         lines.filter_map(|line| line.rsplit(' ').next()?.trim().parse::<u64>().ok()).sum::<u64>()
     };
     let (start, deadline) = (listings(), Instant::now() + TEST_TIMEOUT);
