@@ -14,11 +14,15 @@ const HEAD: &str = "\
 
 - `--addr HOST:PORT[,HOST:PORT...]` or `LEASEHOLD_ADDR` lists the servers. If one cannot be reached, the next one is tried. Redirects
   to the leader are followed.
-- `--json` prints one JSON document per result (`watch`: one line per event), with the field names of the HTTP API. Token numbers are
-  strings. Commands that list leases show token numbers, never tokens: only the holder receives the token.
+- `-o FORMAT` or `--output FORMAT` chooses the format of results: `table`, `wide` (more columns), `json` (one document on one line;
+  `--json` is short for it), `yaml` (the same document) or `name` (one name per line, for scripts). Documents have the field names of
+  the HTTP API, and token numbers are strings. Commands that list leases show token numbers, never tokens: only the holder receives
+  the token. See [Script the command line](../how-to/script-the-command-line.md).
+- `--watch` repeats a listing until interrupted, every second or every `--interval`.
+- Tables have colors on a terminal only, unless NO_COLOR is set or TERM is `dumb`; `--color always` and `--color never` override that.
 - Pass a token with `--token TEXT`, on standard input with `--token -`, or in `LEASEHOLD_TOKEN`.
 - A duration is a whole number with a unit: `1500ms`, `10s`, `5m`, `1h`, `7d`.
-- An error is one line on standard error, `leasehold: CODE{fields}: message; next step`, or a JSON problem with `--json`. All codes are
+- An error is one line on standard error, `leasehold: CODE{fields}: message; next step`, or a problem as a document with `-o json` and `-o yaml`. All codes are
   listed in [errors.md](errors.md).
 
 ## Exit codes
@@ -47,7 +51,10 @@ const EXIT_CODES: [(u8, &str); 14] = [
     (5, "no server is available, or the outcome is unknown"),
     (6, "not allowed"),
     (7, "a limit is reached"),
-    (8, "a check failed: an unanswered charter question, a coverage hole, or a failed demo"),
+    (
+        8,
+        "a check failed: an unanswered charter question, a coverage hole, an error that `doctor` found, or a failed demo",
+    ),
     (65, "stored data is damaged"),
     (78, "invalid configuration"),
     (126, "`run` and `elect`: the command cannot be executed"),

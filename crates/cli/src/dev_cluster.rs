@@ -6,7 +6,8 @@ use serde_json::json;
 
 use crate::global_args::GlobalArgs;
 use crate::local_cluster::servers::LocalServers;
-use crate::output::{self, CommandError, CommandOutput, CommandResult, json as spelled};
+use crate::output::{self, CommandError, CommandOutput, CommandResult, document};
+use crate::output_format::OutputFormat;
 use crate::table::key_values;
 
 /// Start a local cluster for development: several servers over etcd
@@ -45,7 +46,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             () = &mut interrupted => return Err(failed("interrupted; all its processes have ended")),
         };
         let leader = servers.wait_leader().await?;
-        if output::print_line(&describe(&servers, leader, global.json))? {
+        if output::print_line(&describe(&servers, leader, global.format()))? {
             interrupted.await;
         }
         servers.stop().await;
@@ -53,13 +54,13 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     })
 }
 
-fn describe(servers: &LocalServers, leader: usize, in_json: bool) -> String {
+fn describe(servers: &LocalServers, leader: usize, format: OutputFormat) -> String {
     let (addresses, ids) = (servers.addresses(), servers.ids());
     let etcd = servers.etcd().endpoints();
-    if in_json {
+    if format.is_document() {
         let each = addresses.iter().zip(&ids).map(|(address, id)| json!({ "address": address, "process": id }));
         let each: Vec<_> = each.collect();
-        return spelled(&json!({ "servers": each, "leader": addresses[leader], "etcd": etcd }));
+        return document(format, &json!({ "servers": each, "leader": addresses[leader], "etcd": etcd }));
     }
     let role = |at: usize| if at == leader { "leader" } else { "standby" };
     let each = addresses.iter().zip(&ids).enumerate();

@@ -1,4 +1,4 @@
-//! Options of every command (`--addr`, `--tls-ca`, `--bearer-file`, `--as`, `--json`), and the client that they configure.
+//! Options of every command (`--addr`, `--tls-ca`, `--bearer-file`, `--as`, `--output`, `--color`), and the client that they configure.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use leasehold::{Address, BearerTokenFile, Client, ClientBuilder, Endpoints, Error, TlsOptions, traceparent_from_env};
 use serde::Serialize;
 
-use crate::output::{CommandError, CommandOutput, json};
+use crate::output::{CommandError, CommandOutput, document};
+use crate::output_format::{self, ColorWhen, OutputFormat, OutputStyle};
 use crate::profile::Profile;
+use crate::styled_text::StyledText;
 
 /// Options of every command
 #[derive(clap::Args)]
@@ -47,9 +49,33 @@ pub struct GlobalArgs {
         help_heading = "Global options"
     )]
     profile: Option<String>,
-    /// Print one JSON document per result, and errors as JSON on standard error
+    /// Format of results: table, wide (more columns), json, yaml, or name (one name per line; refused by commands whose result has
+    /// none). With json and yaml errors are documents too
+    #[arg(
+        short = 'o',
+        long,
+        global = true,
+        value_enum,
+        value_name = "FORMAT",
+        hide_possible_values = true,
+        help_heading = "Global options"
+    )]
+    output: Option<OutputFormat>,
+    /// The same as `-o json`
     #[arg(long, global = true, help_heading = "Global options")]
-    pub json: bool,
+    json: bool,
+    /// Color text: always, never, or auto, which is on a terminal unless NO_COLOR is set or TERM is dumb [default: auto]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true,
+        help_heading = "Global options"
+    )]
+    color: ColorWhen,
 }
 
 /// Options of commands that a standby may answer
@@ -161,8 +187,13 @@ impl GlobalArgs {
         with_credentials(Endpoints::parse(self.addr_or_default())?, self.tls()?, self.bearer())
     }
 
+    /// The servers and credentials for one of the addresses alone.
+    pub fn endpoints_at(&self, address: &Address) -> Result<Endpoints, Error> {
+        with_credentials(Endpoints::parse(address.as_str())?, self.tls()?, self.bearer())
+    }
+
     /// Certificates from the flags or the environment.
-    fn tls(&self) -> Result<Option<TlsOptions>, Error> {
+    pub fn tls(&self) -> Result<Option<TlsOptions>, Error> {
         tls_options(self.tls_files(), self.bearer().is_some())
     }
 
@@ -172,7 +203,7 @@ impl GlobalArgs {
     }
 
     /// File of the bearer token from the flag or the environment.
-    fn bearer(&self) -> Option<PathBuf> {
+    pub fn bearer(&self) -> Option<PathBuf> {
         self.bearer_file.clone().or_else(|| path_from_env(BEARER_VARIABLE))
     }
 
@@ -206,27 +237,75 @@ impl GlobalArgs {
         runtime.block_on(async { work(client_builder(endpoints).build()).await })
     }
 
-    /// Runs a read-only call. If a standby may answer, also returns a note with the journal position of the answer.
-    pub fn query<T>(
-        &self,
-        standby: &StandbyArgs,
-        work: impl AsyncFnOnce(Client) -> Result<T, Error>,
-    ) -> Result<(T, Option<String>), CommandError> {
-        self.call(async |client| {
-            let Some(min_position) = standby.standby else { return Ok((work(client).await?, None)) };
-            let client = client.allow_standby(min_position);
-            let result = work(client.clone()).await?;
-            Ok((result, client.last_position().map(|position| format!("as of position {position}"))))
-        })
+    /// The format of results.
+    pub fn format(&self) -> OutputFormat {
+        if self.json { OutputFormat::Json } else { self.output.unwrap_or_default() }
     }
 
-    /// Output as JSON, or as text.
-    pub fn output<T: Serialize>(&self, body: &T, text: impl FnOnce() -> String) -> CommandOutput {
-        CommandOutput::from(if self.json { json(body) } else { text() })
+    /// Whether tables have more columns.
+    pub fn is_wide(&self) -> bool {
+        self.format() == OutputFormat::Wide
+    }
+
+    /// How everything is printed.
+    pub fn style(&self) -> OutputStyle {
+        let format = self.format();
+        OutputStyle { format, has_color: format.is_text() && self.color.applies() }
+    }
+
+    /// Fails if the output options contradict each other or do not suit the command.
+    pub fn check_output(&self, root: &mut clap::Command, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        output_format::check(root, matches, self.output, self.json)
+    }
+
+    /// Output as a document, or as text.
+    pub fn output<B: Serialize, T: Into<StyledText>>(&self, body: &B, text: impl FnOnce() -> T) -> CommandOutput {
+        let format = self.format();
+        if format.is_document() { document(format, body).into() } else { text().into().into() }
+    }
+
+    /// Output as a document, as names, or as text. The command is one of those with names.
+    pub fn listing<B: Serialize, T: Into<StyledText>>(
+        &self,
+        body: &B,
+        names: impl IntoIterator<Item = String>,
+        text: impl FnOnce() -> T,
+    ) -> CommandOutput {
+        if self.format() != OutputFormat::Name {
+            return self.output(body, text);
+        }
+        // A name is on one line, whatever it contains.
+        let names = names.into_iter().map(|name| StyledText::styled(&name, None));
+        let text = StyledText::join(names, "\n");
+        if text.is_empty() { CommandOutput::EMPTY } else { text.into() }
+    }
+
+    /// Replaces an empty table by a message on standard error. Documents stay.
+    pub fn or_empty(&self, output: CommandOutput, is_empty: bool, message: impl FnOnce() -> String) -> CommandOutput {
+        match is_empty && self.format().is_text() {
+            true => output.without_text().with_note(Some(message())),
+            false => output,
+        }
     }
 
     /// Output of a command that succeeded and has no result.
     pub fn done(&self, text: String) -> CommandOutput {
         self.output(&serde_json::json!({ "done": true }), || text)
+    }
+}
+
+impl StandbyArgs {
+    /// A client that may query a standby, if that is allowed.
+    pub fn apply(&self, client: Client) -> Client {
+        match self.standby {
+            Some(min_position) => client.allow_standby(min_position),
+            None => client,
+        }
+    }
+
+    /// The journal position of the last answer, if a standby was allowed to give it.
+    pub fn note(&self, client: &Client) -> Option<String> {
+        self.standby?;
+        client.last_position().map(|position| format!("as of position {position}"))
     }
 }

@@ -4,15 +4,19 @@ mod bench;
 #[cfg(test)]
 mod cli_reference_test;
 mod commands;
+mod completion;
 mod coverage;
 mod demo;
 mod dev_cluster;
+mod doctor;
 mod fence;
 mod file_set;
 mod global_args;
 mod input_file;
+mod live;
 mod local_cluster;
 mod output;
+mod output_format;
 mod part_file;
 mod pki;
 mod profile;
@@ -20,13 +24,15 @@ mod random_name;
 mod run;
 mod serve;
 mod shell_text;
+mod styled_text;
 mod table;
 mod target;
 mod terminal_text;
+mod yaml;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use commands::{
     acquire, approve, audit, backup, bearer, ca, charter, check, cluster, completions, config, deadlocks, free,
     handoff, health, held_by, history, init, keys, ls, man_pages, proposals, quarantine, release, renew, restore,
@@ -96,7 +102,9 @@ enum CliCommand {
     Config(config::Args),
     Token(token::Args),
     Audit(audit::Args),
+    Doctor(doctor::Args),
     Completions(completions::Args),
+    CompleteNames(completion::Args),
     ManPages(man_pages::Args),
 }
 
@@ -112,6 +120,7 @@ impl CliCommand {
                 | Self::Config(_)
                 | Self::Token(_)
                 | Self::Completions(_)
+                | Self::CompleteNames(_)
                 | Self::ManPages(_)
         )
     }
@@ -124,14 +133,14 @@ fn main() -> ExitCode {
     {
         return exit_code;
     }
-    let mut args = match Args::try_parse() {
+    let mut args = match parse() {
         Ok(args) => args,
         Err(error) => return output::usage_error(&error),
     };
     if args.command.connects()
         && let Err(error) = args.global.apply_profile()
     {
-        return output::finish(Err(error.into()), args.global.json);
+        return output::finish(Err(error.into()), args.global.style());
     }
     let global = &args.global;
     let result = match &args.command {
@@ -174,10 +183,21 @@ fn main() -> ExitCode {
         CliCommand::Demo(args) => demo::run(args, global),
         CliCommand::DevCluster(args) => dev_cluster::run(args, global),
         CliCommand::Config(args) => config::run(args, global),
-        CliCommand::Token(args) => token::run(args, global.json),
+        CliCommand::Token(args) => token::run(args, global),
         CliCommand::Audit(args) => audit::run(args, global),
+        CliCommand::Doctor(args) => doctor::run(args, global),
         CliCommand::Completions(args) => completions::run(args),
+        CliCommand::CompleteNames(args) => completion::run(args),
         CliCommand::ManPages(args) => man_pages::run(args),
     };
-    output::finish(result, global.json)
+    output::finish(result, global.style())
+}
+
+/// Parses the command line. Options of the output that contradict each other are wrong usage, before anything runs.
+fn parse() -> Result<Args, clap::Error> {
+    let mut root = Args::command();
+    let matches = root.try_get_matches_from_mut(std::env::args_os())?;
+    let args = Args::from_arg_matches(&matches).map_err(|error| error.format(&mut root))?;
+    args.global.check_output(&mut root, &matches)?;
+    Ok(args)
 }

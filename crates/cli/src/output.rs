@@ -7,43 +7,66 @@ use std::process::ExitCode;
 use leasehold::{Code, Error};
 use serde::Serialize;
 
+use crate::output_format::{OutputFormat, OutputStyle};
+use crate::styled_text::StyledText;
 use crate::terminal_text::{escape_json, escape_line, escape_lines};
+use crate::yaml;
 
 /// Result of a command.
 pub type CommandResult = Result<CommandOutput, CommandError>;
 
 /// Output of a command that ran.
 pub struct CommandOutput {
-    /// Text for standard output; `None` if the command already wrote it.
-    text: Option<String>,
+    /// Text for standard output; `None` if there is nothing, or if the command already wrote it.
+    text: Option<StyledText>,
     /// Additional information for standard error.
-    note: Option<String>,
+    notes: Vec<String>,
     exit: u8,
 }
 
 impl CommandOutput {
     /// Nothing is left to print.
-    pub const EMPTY: Self = Self { text: None, note: None, exit: 0 };
+    pub const EMPTY: Self = Self { text: None, notes: Vec::new(), exit: 0 };
 
     /// Exits with the code of a child process that did its own output.
     pub const fn exit_code(exit: u8) -> Self {
-        Self { exit, ..Self::EMPTY }
-    }
-
-    /// Output with a note and an exit code other than 0.
-    pub fn with_exit_code(text: String, note: String, exit: u8) -> Self {
-        Self { text: Some(text), note: Some(note), exit }
+        Self { text: None, notes: Vec::new(), exit }
     }
 
     /// Adds a note for standard error.
-    pub fn with_note(self, note: Option<String>) -> Self {
-        Self { note, ..self }
+    pub fn with_note(mut self, note: Option<String>) -> Self {
+        self.notes.extend(note);
+        self
+    }
+
+    /// Changes the exit code.
+    pub fn with_exit(self, exit: u8) -> Self {
+        Self { exit, ..self }
+    }
+
+    /// Removes the text, for example of an empty list, so that a pipe stays empty.
+    pub fn without_text(self) -> Self {
+        Self { text: None, ..self }
+    }
+
+    pub const fn text(&self) -> Option<&StyledText> {
+        self.text.as_ref()
+    }
+
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+impl From<StyledText> for CommandOutput {
+    fn from(text: StyledText) -> Self {
+        Self { text: Some(text), ..Self::EMPTY }
     }
 }
 
 impl From<String> for CommandOutput {
     fn from(text: String) -> Self {
-        Self { text: Some(text), note: None, exit: 0 }
+        StyledText::from(text).into()
     }
 }
 
@@ -89,47 +112,79 @@ pub fn json<T: Serialize>(body: &T) -> String {
     escape_json(serde_json::to_string(body).expect("all map keys are strings"))
 }
 
+/// A document as YAML, safe to print on a terminal.
+fn yaml<T: Serialize>(body: &T) -> String {
+    yaml::to_string(&serde_json::to_value(body).expect("all map keys are strings"))
+}
+
+/// One document in the format that was asked for; JSON unless that is YAML.
+pub fn document<T: Serialize>(format: OutputFormat, body: &T) -> String {
+    if format == OutputFormat::Yaml { yaml(body) } else { json(body) }
+}
+
+/// One of several documents in a stream. In YAML each starts with a line of its own.
+pub fn stream_document<T: Serialize>(format: OutputFormat, body: &T) -> String {
+    if format == OutputFormat::Yaml { format!("---\n{}", yaml(body)) } else { json(body) }
+}
+
 /// Prints the result of a command and returns the exit code.
-pub fn finish(result: CommandResult, in_json: bool) -> ExitCode {
+pub fn finish(result: CommandResult, style: OutputStyle) -> ExitCode {
     match result {
         Ok(output) => {
             if let Some(text) = &output.text
-                && let Err(error) = print_line(text)
+                && let Err(error) = print_text(text, style.has_color)
             {
-                return print_error(&error, in_json);
+                return print_error(&error, style.format);
             }
-            if let Some(note) = output.note {
-                write_stderr(&escape_lines(&format!("leasehold: {note}")));
-            }
+            output.notes.iter().for_each(|note| print_note(note));
             ExitCode::from(output.exit)
         }
-        Err(error) => print_error(&error, in_json),
+        Err(error) => print_error(&error, style.format),
     }
 }
 
-fn print_error(error: &CommandError, in_json: bool) -> ExitCode {
-    let print_coded = |error: &Error, exit| {
-        print_stderr(&if in_json { json(&error.body()) } else { format!("leasehold: {error}") });
-        ExitCode::from(exit)
-    };
+/// Prints additional information on standard error.
+pub fn print_note(note: &str) {
+    write_stderr(&escape_lines(&format!("leasehold: {note}")));
+}
+
+fn print_error(error: &CommandError, format: OutputFormat) -> ExitCode {
+    print_problem(error, format);
+    ExitCode::from(match error {
+        CommandError::Coded(error) => error.exit_code(),
+        CommandError::WithExitCode(_, exit) => *exit,
+        CommandError::Other(_) => EXIT_OTHER,
+    })
+}
+
+/// A message for standard error in the format of results, escaped. Each document of a stream can be read by itself.
+pub fn message_text(format: OutputFormat, message: &str) -> String {
+    match format.is_document() {
+        true => stream_document(format, &serde_json::json!({ "detail": message })),
+        false => escape_line(&format!("leasehold: {message}")).into_owned(),
+    }
+}
+
+/// Prints an error on standard error, in the format of results.
+pub fn print_problem(error: &CommandError, format: OutputFormat) {
     match error {
-        CommandError::Coded(error) => print_coded(error, error.exit_code()),
-        CommandError::WithExitCode(error, exit) => print_coded(error, *exit),
-        CommandError::Other(message) => {
-            let body = serde_json::json!({ "detail": message });
-            print_stderr(&if in_json { json(&body) } else { format!("leasehold: {message}") });
-            ExitCode::from(EXIT_OTHER)
+        CommandError::Coded(error) | CommandError::WithExitCode(error, _) if format.is_document() => {
+            write_stderr(&stream_document(format, &error.body()));
         }
+        CommandError::Other(message) if format.is_document() => write_stderr(&message_text(format, message)),
+        error => print_stderr(&format!("leasehold: {error}")),
     }
 }
 
-/// Reports wrong usage, as JSON if `--json` is present.
+/// Reports wrong usage, as a document if the command line asks for one.
 pub fn usage_error(error: &clap::Error) -> ExitCode {
-    if error.use_stderr() && std::env::args_os().any(|arg| arg == "--json") {
+    let args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
+    let format = OutputFormat::of_raw_args(args);
+    if error.use_stderr() && format.is_document() {
         let text = error.to_string();
         let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
         let problem = Error::new(Code::InvalidArgument, message).with_next_step("Run the command with --help.");
-        print_stderr(&json(&problem.body()));
+        write_stderr(&stream_document(format, &problem.body()));
     } else {
         // A closed standard output or error is not an error.
         let _ = error.print();
@@ -139,8 +194,17 @@ pub fn usage_error(error: &clap::Error) -> ExitCode {
 
 /// Prints text and flushes; control characters other than line breaks are escaped. Returns false if the reader has closed standard output, which is not an error.
 pub fn print_line(text: &str) -> Result<bool, CommandError> {
+    write_stdout(&escape_lines(text))
+}
+
+/// Prints text with its styles, or without them, and flushes. Returns false if the reader has closed standard output.
+pub fn print_text(text: &StyledText, has_color: bool) -> Result<bool, CommandError> {
+    write_stdout(&text.render(has_color))
+}
+
+fn write_stdout(text: &str) -> Result<bool, CommandError> {
     let mut out = io::stdout().lock();
-    match writeln!(out, "{}", escape_lines(text)).and_then(|()| out.flush()) {
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(CommandError::Other(format!("cannot write to standard output: {error}"))),
@@ -152,6 +216,7 @@ pub fn print_stderr(line: &str) {
     write_stderr(&escape_line(line));
 }
 
-fn write_stderr(text: &str) {
+/// Prints text that is escaped already.
+pub fn write_stderr(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -3,8 +3,10 @@
 //! A profile holds the address of the servers and the files of one identity. Paths are relative to the profile, so that its directory
 //! can be copied to another machine. Flags and their environment variables override a profile.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use leasehold::{Endpoints, Error};
@@ -96,6 +98,14 @@ pub fn directory(name: &str) -> Result<PathBuf, Error> {
     Ok(root.join(name))
 }
 
+/// The names of all profiles.
+pub fn names() -> Result<BTreeSet<String>, Error> {
+    let [.., root] = roots()?;
+    let Ok(entries) = fs::read_dir(root) else { return Ok(BTreeSet::new()) };
+    let profiles = entries.flatten().filter(|entry| entry.path().join(PROFILE_FILE).is_file());
+    Ok(profiles.filter_map(|entry| entry.file_name().into_string().ok()).collect())
+}
+
 /// Adds the directory of a profile to files that are written together, and returns it.
 pub fn add_directory(files: &mut FileSet, name: &str) -> Result<PathBuf, Error> {
     for root in roots()? {
@@ -126,8 +136,6 @@ fn roots_from(xdg: Option<OsString>, home: Option<OsString>) -> Result<[PathBuf;
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     fn read(text: &str) -> (Result<Profile, String>, tempfile::TempDir) {

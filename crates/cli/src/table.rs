@@ -1,56 +1,107 @@
 //! Text tables, durations and times for human-readable output, fitted to the terminal width.
 
-use std::fmt::Write;
 use std::io::IsTerminal;
 
 use leasehold_core::time::DurationText;
 
+use crate::styled_text::{Style, StyledText};
 use crate::terminal_text::escape_line;
 
 /// Minimum width to which a column is narrowed.
 const MIN_WIDTH: usize = 8;
 const SEPARATOR: &str = "  ";
 
-/// A table with a header row.
+/// A cell: one line of text, in a style.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    text: String,
+    style: Option<Style>,
+}
+
+impl Cell {
+    pub fn styled(text: impl Into<String>, style: Style) -> Self {
+        Self { style: Some(style), ..Self::from(text.into()) }
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self { text: escape_line(&text).into_owned(), style: None }
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+/// A table with a header row. Wide columns follow the others, and are shown only on request.
 pub struct TextTable {
-    rows: Vec<Vec<String>>,
+    rows: Vec<Vec<Cell>>,
+    is_wide: bool,
 }
 
 impl TextTable {
     /// Creates a table with these column titles.
     pub fn new<const N: usize>(header: [&str; N]) -> Self {
-        Self { rows: vec![header.map(str::to_owned).to_vec()] }
+        Self { rows: vec![header.map(heading).to_vec()], is_wide: false }
+    }
+
+    /// Adds columns that only a wide table shows. A wide table is not narrowed.
+    pub fn with_wide<const N: usize>(mut self, is_wide: bool, header: [&str; N]) -> Self {
+        self.is_wide = is_wide;
+        if is_wide {
+            self.rows[0].extend(header.map(heading));
+        }
+        self
     }
 
     /// Adds a row.
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        debug_assert_eq!(N, self.rows[0].len(), "a row has as many cells as the header");
-        self.rows.push(cells.map(|cell| escape_line(&cell).into_owned()).to_vec());
+    pub fn row<const N: usize, C: Into<Cell>>(&mut self, cells: [C; N]) {
+        self.row_with::<N, 0, C, &str>(cells, []);
+    }
+
+    /// Adds a row with the cells of the wide columns.
+    pub fn row_with<const N: usize, const M: usize, C: Into<Cell>, W: Into<Cell>>(
+        &mut self,
+        cells: [C; N],
+        wide: [W; M],
+    ) {
+        let mut row: Vec<Cell> = cells.map(Into::into).to_vec();
+        if self.is_wide {
+            row.extend(wide.map(Into::into));
+        }
+        debug_assert_eq!(row.len(), self.rows[0].len(), "a row has as many cells as the header");
+        self.rows.push(row);
     }
 
     /// Renders the table for standard output, narrowed if that is a terminal.
-    pub fn text(&self) -> String {
-        self.render(terminal_width())
+    pub fn text(&self) -> StyledText {
+        self.render(if self.is_wide { None } else { terminal_width() })
     }
 
-    fn render(&self, width: Option<usize>) -> String {
+    fn render(&self, width: Option<usize>) -> StyledText {
         let mut widths = self.widths();
         if let Some(width) = width {
             narrow(&mut widths, width);
         }
-        let mut text = String::new();
-        for row in &self.rows {
-            let cells = row.iter().zip(&widths).map(|(cell, width)| fit(cell, *width));
-            let line = cells.collect::<Vec<_>>().join(SEPARATOR);
-            writeln!(text, "{}", line.trim_end()).expect("writing to a string cannot fail");
-        }
-        text.truncate(text.trim_end_matches('\n').len());
-        text
+        let line = |row: &Vec<Cell>| {
+            let last = row.iter().rposition(|cell| !cell.text.is_empty()).unwrap_or(0);
+            let cells = row.iter().zip(&widths).take(last + 1).enumerate();
+            let cells = cells.map(|(at, (cell, width))| {
+                let (text, padding) = fit(&cell.text, *width);
+                let padding = " ".repeat(if at == last { 0 } else { padding });
+                StyledText::join([StyledText::styled(&text, cell.style), StyledText::from(padding)], "")
+            });
+            StyledText::join(cells, SEPARATOR)
+        };
+        StyledText::join(self.rows.iter().map(line), "\n")
     }
 
     fn widths(&self) -> Vec<usize> {
         let columns = self.rows[0].len();
-        (0..columns).map(|at| self.rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect()
+        (0..columns).map(|at| self.rows.iter().map(|row| row[at].text.chars().count()).max().unwrap_or(0)).collect()
     }
 }
 
@@ -65,13 +116,18 @@ fn narrow(widths: &mut [usize], width: usize) {
     }
 }
 
-fn fit(cell: &str, width: usize) -> String {
+fn heading(title: &str) -> Cell {
+    Cell::styled(title, Style::Heading)
+}
+
+/// The part of a cell that fits, and the width that remains.
+fn fit(cell: &str, width: usize) -> (String, usize) {
     let length = cell.chars().count();
     if length <= width {
-        return format!("{cell}{}", " ".repeat(width - length));
+        return (cell.to_owned(), width - length);
     }
     let prefix: String = cell.chars().take(width.saturating_sub(1)).collect();
-    format!("{prefix}…")
+    (format!("{prefix}…"), 0)
 }
 
 /// Renders aligned key-value lines.
@@ -108,20 +164,29 @@ pub fn or_dash(value: Option<impl ToString>) -> String {
 }
 
 fn terminal_width() -> Option<usize> {
+    terminal_size().map(|(width, _)| width)
+}
+
+/// Columns and rows of standard output, if that is a terminal that reports them.
+pub fn terminal_size() -> Option<(usize, usize)> {
     let out = std::io::stdout();
     let size = out.is_terminal().then(|| rustix::termios::tcgetwinsize(&out).ok()).flatten()?;
-    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+    (size.ws_col > 0).then_some((usize::from(size.ws_col), usize::from(size.ws_row)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn table() -> TextTable {
-        let mut table = TextTable::new(["RESOURCE", "HOLDER", "LEFT"]);
-        table.row(["team/a/a-rather-long-name".into(), "w1".into(), "29.9s".into()]);
-        table.row(["b\u{1b}[31m".into(), "wörker".into(), "-".into()]);
+    fn table(is_wide: bool) -> TextTable {
+        let mut table = TextTable::new(["RESOURCE", "HOLDER", "LEFT"]).with_wide(is_wide, ["SESSION"]);
+        table.row_with(["team/a/a-rather-long-name", "w1", "29.9s"], ["7"]);
+        table.row_with(["b\u{1b}[31m", "wörker", "-"], ["-"]);
         table
+    }
+
+    fn plain(width: Option<usize>) -> String {
+        table(false).render(width).render(false).into_owned()
     }
 
     #[test]
@@ -129,16 +194,34 @@ mod tests {
         let wide = "RESOURCE                   HOLDER  LEFT\n\
                     team/a/a-rather-long-name  w1      29.9s\n\
                     b\\u{1b}[31m                wörker  -";
-        assert_eq!(table().render(None), wide);
+        assert_eq!(plain(None), wide);
     }
 
     #[test]
     fn the_widest_column_is_narrowed_first() {
-        let narrow = table().render(Some(30));
+        let narrow = plain(Some(30));
         assert!(narrow.lines().all(|line| line.chars().count() <= 30), "{narrow}");
         assert!(narrow.contains("team/a/a-rathe…"), "{narrow}");
         assert!(narrow.contains("29.9s"), "{narrow}");
-        assert!(table().render(Some(1)).contains("team/a/…"), "a column keeps its minimum width");
+        assert!(plain(Some(1)).contains("team/a/…"), "a column keeps its minimum width");
+    }
+
+    #[test]
+    fn wide_columns_are_shown_on_request() {
+        let wide = table(true).text().render(false).into_owned();
+        assert!(wide.starts_with("RESOURCE                   HOLDER  LEFT   SESSION\n"), "{wide}");
+        assert!(wide.lines().nth(1).is_some_and(|row| row.ends_with("29.9s  7")), "{wide}");
+    }
+
+    #[test]
+    fn styles_do_not_change_the_columns() {
+        let mut table = TextTable::new(["A", "B"]);
+        table.row([Cell::styled("x", Style::Bad), "y".into()]);
+        table.row(["long", ""]);
+        let text = table.render(None);
+        assert_eq!(text.render(false), "A     B\nx     y\nlong");
+        let colored = "\u{1b}[1mA\u{1b}[0m     \u{1b}[1mB\u{1b}[0m\n\u{1b}[1;31mx\u{1b}[0m     y\nlong";
+        assert_eq!(text.render(true), colored);
     }
 
     #[test]

@@ -76,7 +76,8 @@ impl Address {
     }
 
     /// The host, without the brackets of an IPv6 address.
-    pub(crate) fn host(&self) -> &str {
+    #[doc(hidden)]
+    pub fn host(&self) -> &str {
         let host = self.0.rsplit_once(':').map_or("", |(host, _)| host);
         host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
     }

@@ -1,13 +1,17 @@
 //! The certificates with which a client connects to servers with TLS.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, version};
 
 use crate::Error;
@@ -58,6 +62,23 @@ impl TlsOptions {
     /// The configuration for one connection: TLS 1.3, the configured authorities alone, and no resumption.
     pub(crate) fn config(&self) -> Result<Arc<ClientConfig>, std::io::Error> {
         self.load().map(Arc::new).map_err(std::io::Error::other)
+    }
+
+    /// Connects over `stream` as an HTTP/1.1 client, and returns the certificates of the server. For a diagnosis that reports each step
+    /// of a connection by itself; requests of this crate use HTTP/2.
+    #[doc(hidden)]
+    pub async fn connect_http1(
+        &self,
+        host: &str,
+        stream: TcpStream,
+    ) -> io::Result<(impl AsyncRead + AsyncWrite + Unpin + use<>, Vec<Vec<u8>>)> {
+        let mut config = self.load().map_err(io::Error::other)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let certificates = certificates.iter().map(|certificate| certificate.to_vec()).collect();
+        Ok((stream, certificates))
     }
 
     fn load(&self) -> Result<ClientConfig, TlsFileError> {

@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long, env = "LEASEHOLD_SECRET_FILE", value_name = "FILE")]
     secret_file: Option<PathBuf>,
     /// Print only the token; where the server has access rules, with --secret-file, because the secret is not printed
-    #[arg(long, short, conflicts_with = "json")]
+    #[arg(long, short, conflicts_with_all = ["json", "output"])]
     quiet: bool,
 }
 

@@ -252,7 +252,8 @@ fn denials(global: &GlobalArgs) -> CommandResult {
     let found = global.call(async |client| client.denials().await)?;
     let listed = found.denials.len() as u64;
     let note = (found.total > listed).then(|| format!("{} older denials are not kept", found.total - listed));
-    let output = global.output(&found, || {
+    let names = found.denials.iter().map(|denial| denial.principal.clone());
+    let output = global.listing(&found, names, || {
         let mut table = TextTable::new(["TIME", "PRINCIPAL", "VIA", "CREDENTIAL", "FROM", "ACTION", "REASON"]);
         for denial in &found.denials {
             let or_dash = |text: &String| or_dash(Some(text).filter(|text| !text.is_empty()));
@@ -267,6 +268,9 @@ fn denials(global: &GlobalArgs) -> CommandResult {
             ]);
         }
         table.text()
+    });
+    let output = global.or_empty(output, found.denials.is_empty(), || {
+        "no denials since this server started; another server of the cluster keeps its own".to_owned()
     });
     Ok(output.with_note(note))
 }

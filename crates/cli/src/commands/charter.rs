@@ -71,6 +71,9 @@ enum CharterCommand {
     Check {
         /// Charter file, *.toml or *.json
         file: PathBuf,
+        /// Print nothing on standard output; the exit code is the answer
+        #[arg(long, short, conflicts_with_all = ["json", "output"])]
+        quiet: bool,
     },
 }
 
@@ -106,7 +109,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             global.call(async |client| alone.apply(&client).remove_charter(prefix, comment).await)?;
             Ok(global.done(format!("removed the charter of {}", prefix_text(prefix))))
         }
-        CharterCommand::Check { file } => Ok(check::run(&file::read(file)?, global.json)),
+        CharterCommand::Check { file, quiet } => Ok(check::run(&file::read(file)?, *quiet, global)),
     }
 }
 
@@ -144,7 +147,14 @@ fn show(prefix: Option<&str>, global: &GlobalArgs) -> CommandResult {
         .filter(|(of, _)| matches(of))
         .map(|(of, charter)| CharterEntryBody { prefix: of.clone(), charter: charter.into() })
         .collect();
-    Ok(global.output(&charters, || file::format(&charters)))
+    let output =
+        global.listing(&charters, charters.iter().map(|entry| entry.prefix.clone()), || file::format(&charters));
+    Ok(global.or_empty(output, charters.is_empty(), || match prefix {
+        Some(prefix) => {
+            format!("no charter covers {prefix} or is under it; `leasehold charter show` lists all charters")
+        }
+        None => "no charters; write one and apply it with `leasehold charter apply FILE --comment TEXT`".to_owned(),
+    }))
 }
 
 /// The longest prefix that covers a name.

@@ -5,7 +5,7 @@ use leasehold::HeldLease;
 use super::lease_text::current_lease;
 use super::token_arg::TokenArg;
 use crate::global_args::GlobalArgs;
-use crate::output::CommandResult;
+use crate::output::{CommandOutput, CommandResult};
 
 /// Check whether a lease is current
 ///
@@ -18,10 +18,16 @@ pub struct Args {
     resource: String,
     #[command(flatten)]
     token: TokenArg,
+    /// Print nothing on standard output; the exit code is the answer
+    #[arg(long, short, conflicts_with_all = ["json", "output"])]
+    quiet: bool,
 }
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let lease = HeldLease::new(&args.resource, args.token.read()?);
     let body = global.call(async |client| client.check(&lease).await)?.body(&args.resource);
+    if args.quiet {
+        return Ok(CommandOutput::EMPTY);
+    }
     Ok(global.output(&body, || current_lease(&body)))
 }

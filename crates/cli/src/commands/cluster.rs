@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use super::alone_arg::AloneArg;
 use super::comment_arg::parse_comment;
 use crate::global_args::GlobalArgs;
-use crate::output::{CommandError, CommandOutput, CommandResult, json as to_json};
-use crate::table::{TextTable, format_duration, key_values};
+use crate::output::{CommandError, CommandResult};
+use crate::styled_text::{Style, StyledText};
+use crate::table::{Cell, TextTable, format_duration, key_values, or_dash};
 
 /// Inspect the servers that share one journal, and change the maximum ttl
 #[derive(clap::Args)]
@@ -29,7 +30,7 @@ enum ClusterCommand {
     /// Queries one server for the list of servers, then each of them for its own status. Without TLS only servers in --addr are
     /// queried; with TLS also others whose certificate carries the name of the cluster. A server that does not respond is listed
     /// with its error. Exits with 5 if no server leads.
-    #[command(after_help = "Example:\n  leasehold cluster status --json")]
+    #[command(after_help = "Example:\n  leasehold cluster status -o json")]
     Status,
     /// Change the maximum ttl of the cluster
     ///
@@ -71,13 +72,13 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         return Ok(global.done(format!("the maximum ttl is {max_ttl}")));
     }
     let report = global.with_client(async |client| fetch_report(&client).await)?;
-    let body = report_json(&report);
+    let names = report.servers.iter().map(|server| server.address.clone());
+    let output = global.listing(&report_json(&report), names, || report_text(&report, global.is_wide()));
     if report.first.leader.is_some() {
-        return Ok(global.output(&body, || report_text(&report)));
+        return Ok(output);
     }
-    let text = if global.json { to_json(&body) } else { report_text(&report) };
     let note = "no server leads; holders keep their leases until their own deadlines".to_owned();
-    Ok(CommandOutput::with_exit_code(text, note, EXIT_NO_LEADER))
+    Ok(output.with_note(Some(note)).with_exit(EXIT_NO_LEADER))
 }
 
 /// Queries one server, then each server that it lists.
@@ -133,7 +134,7 @@ fn report_json(report: &ClusterReport) -> Value {
     })
 }
 
-fn report_text(report: &ClusterReport) -> String {
+fn report_text(report: &ClusterReport, is_wide: bool) -> StyledText {
     let since =
         report.leader().map(|leader| format!(", for {}", format_duration(leader.role_age_ms))).unwrap_or_default();
     let leader = report.first.leader.as_ref().map_or_else(|| "none".to_owned(), |at| format!("{at}{since}"));
@@ -143,7 +144,7 @@ fn report_text(report: &ClusterReport) -> String {
     }
     if report.first.role == "standalone" {
         lines.push(("journal", "on this machine; there are no other servers".to_owned()));
-        return key_values(&lines);
+        return key_values(&lines).into();
     }
     let (used, quota) = (report.first.database_bytes, report.first.quota_bytes);
     lines.push(("database", format!("{} of {}", mebibytes(used), mebibytes(quota))));
@@ -152,7 +153,8 @@ fn report_text(report: &ClusterReport) -> String {
     }
     // An error is a sentence; in a cell it would widen its column for every server.
     let mut problems = Vec::new();
-    let mut servers = TextTable::new(["SERVER", "ROLE", "SINCE", "POSITION", "BEHIND"]);
+    let mut servers =
+        TextTable::new(["SERVER", "ROLE", "SINCE", "POSITION", "BEHIND"]).with_wide(is_wide, ["SEES LEADER"]);
     for server in &report.servers {
         let address = server.address.clone();
         match &server.status {
@@ -160,12 +162,14 @@ fn report_text(report: &ClusterReport) -> String {
                 let role = status.role.clone();
                 let lag = report.lag(status).map_or_else(|| "?".to_owned(), |lag| lag.to_string());
                 let since = format_duration(status.role_age_ms);
-                servers.row([address, role, since, status.position.to_string(), lag]);
+                let cells = [address.into(), role.into(), since.into(), status.position.to_string().into(), lag.into()];
+                servers.row_with::<5, 1, Cell, String>(cells, [or_dash(status.leader.as_ref())]);
             }
             Err(error) => {
-                let dash = || "-".to_owned();
+                let dash = || Cell::from("-");
                 problems.push(format!("{address}: {error}"));
-                servers.row([address, "no reply".to_owned(), dash(), dash(), dash()]);
+                servers
+                    .row_with([address.into(), Cell::styled("no reply", Style::Bad), dash(), dash(), dash()], [dash()]);
             }
         }
     }
@@ -174,17 +178,18 @@ fn report_text(report: &ClusterReport) -> String {
         let health = match &member.problem {
             Some(problem) => {
                 problems.push(format!("etcd {}: {problem}", member.endpoint));
-                "failing".to_owned()
+                Cell::styled("failing", Style::Bad)
             }
-            None if member.is_leader => "healthy, leader".to_owned(),
-            None => "healthy".to_owned(),
+            None if member.is_leader => "healthy, leader".into(),
+            None => "healthy".into(),
         };
         let (size, used) = (mebibytes(member.database_bytes), mebibytes(member.in_use_bytes));
-        etcd.row([member.endpoint.clone(), health, member.version.clone(), size, used]);
+        etcd.row([member.endpoint.clone().into(), health, member.version.clone().into(), size.into(), used.into()]);
     }
     let problems: Vec<_> = problems.iter().map(|problem| ("problem", problem.clone())).collect();
-    let tables = format!("{}\n\n{}\n\n{}", key_values(&lines), servers.text(), etcd.text());
-    if problems.is_empty() { tables } else { format!("{tables}\n\n{}", key_values(&problems)) }
+    let problems = (!problems.is_empty()).then(|| key_values(&problems).into());
+    let parts = [key_values(&lines).into(), servers.text(), etcd.text()];
+    StyledText::join(parts.into_iter().chain(problems), "\n\n")
 }
 
 fn mebibytes(bytes: u64) -> String {
@@ -214,7 +219,7 @@ mod tests {
             ServerReport { address: "a:1".into(), status: Ok(first.clone()) },
             ServerReport { address: "b:1".into(), status: Err(error.to_owned()) },
         ];
-        let text = report_text(&ClusterReport { first, servers });
+        let text = report_text(&ClusterReport { first, servers }, false).render(false).into_owned();
         let row = text.lines().find(|line| line.starts_with("b:1")).expect("the dead server is listed");
         assert_eq!(row, "b:1     no reply  -      -         -");
         assert!(text.ends_with(&format!("problem  b:1: {error}")), "{text}");

@@ -1,11 +1,14 @@
 //! `leasehold completions`: prints a completion script for a shell.
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
+use crate::completion::script;
 use crate::output::CommandResult;
 
 /// Print a completion script for a shell
+///
+/// In bash, zsh and fish the script also completes names: resources, holders, targets, charters, proposals and profiles. It asks
+/// the server that the line would call, for at most half a second, and offers what the caller may list.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold completions bash > /etc/bash_completion.d/leasehold")]
 pub struct Args {
@@ -14,8 +17,5 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> CommandResult {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::Args::command(), "leasehold", &mut script);
-    let script = String::from_utf8_lossy(&script).into_owned();
-    Ok(script.trim_end().to_owned().into())
+    Ok(script(args.shell).into())
 }

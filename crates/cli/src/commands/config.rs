@@ -27,15 +27,19 @@ enum ConfigCommand {
     Check {
         /// Configuration file of `leasehold serve`, in TOML
         file: PathBuf,
+        /// Print nothing on standard output; the exit code is the answer
+        #[arg(long, short, conflicts_with_all = ["json", "output"])]
+        quiet: bool,
     },
 }
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
-    let ConfigCommand::Check { file } = &args.command;
+    let ConfigCommand::Check { file, quiet } = &args.command;
     let settings = ServeSettings::resolve(&SettingsArgs::default(), Some(file))?;
     settings.access.check_files()?;
     let settings = settings.entries();
     let body: serde_json::Map<_, _> =
         settings.iter().map(|(key, value)| ((*key).to_owned(), value.as_str().into())).collect();
-    Ok(global.output(&body, || key_values(&settings)))
+    let output = global.output(&body, || key_values(&settings));
+    Ok(if *quiet { output.without_text() } else { output })
 }

@@ -29,6 +29,9 @@ pub struct Args {
     /// Longest time for the response
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     timeout: HumanDuration,
+    /// Print nothing on standard output; the exit code is the answer
+    #[arg(long, short, conflicts_with_all = ["json", "output"])]
+    quiet: bool,
 }
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
@@ -49,7 +52,8 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         let status = if status.is_empty() { "no HTTP response".to_owned() } else { format!("HTTP {status}") };
         return Err(unavailable(format!("{path} answers {status} {state}").trim_end().to_owned()).into());
     }
-    Ok(global.output(&json!({ "state": state }), || state.to_owned()))
+    let output = global.output(&json!({ "state": state }), || state.to_owned());
+    Ok(if args.quiet { output.without_text() } else { output })
 }
 
 /// The response to `GET path`.

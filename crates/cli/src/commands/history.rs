@@ -7,7 +7,8 @@ use leasehold::json::{AuditEntryBody, AuditPageBody};
 use super::lease_text::lease_end;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
-use crate::table::{TextTable, format_time, or_dash};
+use crate::styled_text::StyledText;
+use crate::table::{TextTable, format_duration, format_time, or_dash};
 
 /// List what happened to a resource, newest first
 ///
@@ -59,17 +60,31 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let option = if args.oldest_first { "--after" } else { "--before" };
     let last = audit.entries.last().map_or(0, |entry| entry.entry);
     let note = has_more.then(|| format!("more entries follow; continue with {option} {last}"));
-    Ok(global.output(&audit, || entry_table(&audit.entries)).with_note(note))
+    let names = audit.entries.iter().map(|entry| entry.entry.to_string());
+    let output = global.listing(&audit, names, || entry_table(&audit.entries, global.is_wide()));
+    let output = global.or_empty(output, audit.entries.is_empty(), || no_entries(args));
+    Ok(output.with_note(note))
 }
 
-fn entry_table(entries: &[AuditEntryBody]) -> String {
-    let mut table =
-        TextTable::new(["ENTRY", "TIME", "CHANGE", "RESOURCE", "HOLDER", "NUMBER", "BY", "REASON", "COMMENT"]);
+/// The message of an empty history, with what to try next.
+fn no_entries(args: &Args) -> String {
+    match &args.resource {
+        Some(resource) => format!(
+            "no audit entry of {resource} in this range; the server may have deleted old entries (audit_max_age), and \
+             `leasehold history` lists those of all resources"
+        ),
+        None => "no audit entry in this range; omit --after and --before".to_owned(),
+    }
+}
+
+fn entry_table(entries: &[AuditEntryBody], is_wide: bool) -> StyledText {
+    let header = ["ENTRY", "TIME", "CHANGE", "RESOURCE", "HOLDER", "NUMBER", "BY", "REASON", "COMMENT"];
+    let mut table = TextTable::new(header).with_wide(is_wide, WIDE);
     for entry in entries {
         let end = entry.state.as_ref().zip(entry.reason.as_ref());
         let reason = end.map(|(state, reason)| lease_end(state, reason));
         let to = entry.to.as_ref().map(|to| format!("to {to}"));
-        table.row([
+        let cells = [
             entry.entry.to_string(),
             format_time(entry.wall_ms),
             entry.kind.clone(),
@@ -79,7 +94,25 @@ fn entry_table(entries: &[AuditEntryBody]) -> String {
             or_dash(entry.by.as_ref()),
             or_dash(reason.or(to)),
             or_dash(entry.comment.as_ref()),
-        ]);
+        ];
+        let wide = [
+            or_dash(entry.lease.as_ref()),
+            or_dash(entry.session.as_ref()),
+            or_dash(entry.access.as_ref()),
+            or_dash(entry.slot),
+            or_dash(entry.ttl_ms.map(format_duration)),
+            or_dash(entry.target.as_ref()),
+            or_dash(entry.via.as_ref()),
+            or_dash(entry.credential.as_ref()),
+            or_dash(entry.from.as_ref()),
+            or_dash(entry.proposal),
+            entry.position.to_string(),
+        ];
+        table.row_with(cells, wide);
     }
     table.text()
 }
+
+/// Columns that a wide history adds.
+const WIDE: [&str; 11] =
+    ["LEASE", "SESSION", "ACCESS", "SLOT", "TTL", "TARGET", "VIA", "CREDENTIAL", "FROM", "PROPOSAL", "POSITION"];

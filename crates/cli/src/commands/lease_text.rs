@@ -2,7 +2,8 @@
 
 use leasehold::json::{CurrentLeaseBody, LeaseBody, ResourceBody};
 
-use crate::table::{TextTable, format_duration, key_values, or_dash};
+use crate::styled_text::{Style, StyledText};
+use crate::table::{Cell, TextTable, format_duration, key_values, or_dash};
 
 /// A lease that was just renewed or confirmed.
 pub fn current_lease(body: &CurrentLeaseBody) -> String {
@@ -30,34 +31,70 @@ pub fn current_lease(body: &CurrentLeaseBody) -> String {
     key_values(&lines)
 }
 
+/// Columns that wide listings of leases add.
+pub const LEASE_DETAILS: [&str; 11] = [
+    "LEASE",
+    "SESSION",
+    "ACCESS",
+    "TTL",
+    "GRANTED AT",
+    "VALIDITY",
+    "PRIORITY",
+    "PROGRESS",
+    "DRAINING",
+    "PREDECESSOR",
+    "METADATA",
+];
+
+/// The cells of [`LEASE_DETAILS`]. The time of the grant is grantor time, as `leasehold status` shows it.
+pub fn lease_details(lease: &LeaseBody) -> [Cell; LEASE_DETAILS.len()] {
+    [
+        lease.lease.clone().into(),
+        or_dash(lease.session.as_ref()).into(),
+        access_text(lease).into(),
+        lease.ttl_ms.map_or_else(|| "session".to_owned(), format_duration).into(),
+        format_duration(lease.granted_ms).into(),
+        lease.validity.clone().into(),
+        lease.priority.to_string().into(),
+        or_dash(lease.progress.as_ref()).into(),
+        drain_cell(lease),
+        if lease.predecessor { "yes" } else { "no" }.into(),
+        or_dash(Some(&lease.metadata).filter(|text| !text.is_empty())).into(),
+    ]
+}
+
 /// A table of leases. It shows token numbers only: only the holder receives the token itself.
-pub fn lease_table(leases: &[LeaseBody]) -> String {
-    let mut table = TextTable::new([
-        "RESOURCE",
-        "LEASE",
-        "HOLDER",
-        "NUMBER",
-        "SLOT",
-        "REMAINING",
-        "VALIDITY",
-        "SESSION",
-        "DRAINING",
-    ]);
+pub fn lease_table(leases: &[LeaseBody], is_wide: bool) -> StyledText {
+    let header = ["RESOURCE", "LEASE", "HOLDER", "NUMBER", "SLOT", "REMAINING", "VALIDITY", "SESSION", "DRAINING"];
+    let wide = ["ACCESS", "TTL", "GRANTED AT", "PRIORITY", "PROGRESS", "PREDECESSOR", "METADATA"];
+    let mut table = TextTable::new(header).with_wide(is_wide, wide);
     for lease in leases {
-        let drain = |reason: &String| format!("{reason}, {}", format_duration(lease.drain_ms.unwrap_or(0)));
-        table.row([
-            lease.resource.clone(),
-            lease.lease.clone(),
-            lease.holder.clone(),
-            lease.token_number.clone(),
-            slot_or_access(lease),
-            format_duration(lease.remaining_ms),
-            lease.validity.clone(),
-            or_dash(lease.session.as_ref()),
-            or_dash(lease.draining.as_ref().map(drain)),
-        ]);
+        let [id, session, access, ttl, granted, validity, priority, progress, draining, predecessor, metadata] =
+            lease_details(lease);
+        let cells = [
+            lease.resource.clone().into(),
+            id,
+            lease.holder.clone().into(),
+            lease.token_number.clone().into(),
+            slot_or_access(lease).into(),
+            format_duration(lease.remaining_ms).into(),
+            validity,
+            session,
+            draining,
+        ];
+        table.row_with(cells, [access, ttl, granted, priority, progress, predecessor, metadata]);
     }
     table.text()
+}
+
+fn drain_cell(lease: &LeaseBody) -> Cell {
+    let drain = |reason: &String| format!("{reason}, {}", format_duration(lease.drain_ms.unwrap_or(0)));
+    lease.draining.as_ref().map_or_else(|| "-".into(), |reason| Cell::styled(drain(reason), Style::Warning))
+}
+
+/// The access of a lease, with its units if it reserves some.
+fn access_text(lease: &LeaseBody) -> String {
+    lease.units.map_or_else(|| lease.access.clone(), |units| format!("{units} units"))
 }
 
 /// The slot's number, or the access of a lease without a slot.

@@ -8,10 +8,13 @@ use leasehold::json::{ListedLeaseBody, ListedLeasesBody, ResourceBody, Resources
 use leasehold::types::LeaseSort;
 use leasehold::{Client, Error};
 
-use super::lease_text::{slot_or_access, used_units};
+use super::lease_text::{LEASE_DETAILS, lease_details, slot_or_access, used_units};
 use crate::global_args::{GlobalArgs, StandbyArgs};
+use crate::live::{self, WatchArgs};
 use crate::output::{CommandResult, error_with_code};
-use crate::table::{TextTable, format_duration, or_dash};
+use crate::shell_text::quote;
+use crate::styled_text::{Style, StyledText};
+use crate::table::{Cell, TextTable, format_duration, or_dash};
 
 /// List resources and their holders, or held leases by holder, age or state
 #[derive(clap::Args)]
@@ -19,7 +22,9 @@ use crate::table::{TextTable, format_duration, or_dash};
 Examples:
   leasehold ls team/a
   leasehold ls --stuck
-  leasehold ls --older-than 1h --sort age --desc --limit 20")]
+  leasehold ls --older-than 1h --sort age --desc --limit 20
+  leasehold ls jobs -o name
+  leasehold ls --stuck --watch")]
 pub struct Args {
     /// List only resources under this prefix; a prefix consists of whole segments
     #[arg(default_value = "", hide_default_value = true)]
@@ -35,6 +40,8 @@ pub struct Args {
     /// Continue where an earlier listing stopped, with the same other options
     #[arg(long, value_name = "CURSOR", default_value = "", hide_default_value = true)]
     cursor: String,
+    #[command(flatten)]
+    watch: WatchArgs,
     #[command(flatten)]
     standby: StandbyArgs,
 }
@@ -78,9 +85,16 @@ impl LeaseArgs {
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let prefix = args.prefix_option.as_deref().unwrap_or(&args.prefix);
     if args.leases.is_set() {
-        let (listing, as_of) = global.query(&args.standby, async |client| leases(args, prefix, &client).await)?;
-        let note = note(as_of, "leases", listing.next_cursor.as_deref());
-        return Ok(global.output(&listing, || lease_table(&listing.leases)).with_note(note));
+        return live::run(&args.watch, global, async |client| {
+            let client = args.standby.apply(client);
+            let listing = leases(args, prefix, &client).await?;
+            let note = note(args.standby.note(&client), "leases", listing.next_cursor.as_deref());
+            let names = listing.leases.iter().map(|listed| listed.lease.resource.clone());
+            let table = || lease_table(&listing.leases, global.is_wide());
+            let output = global.listing(&listing, names, table);
+            let output = global.or_empty(output, listing.leases.is_empty(), || no_leases(prefix));
+            Ok(args.watch.result(&listing, output.with_note(note)))
+        });
     }
     let start = match args.cursor.as_str() {
         "" => 0,
@@ -89,10 +103,35 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             error_with_code("INVALID_ARGUMENT", &message)
         })?,
     };
-    let (listing, as_of) = global.query(&args.standby, async |client| resources(args, prefix, start, &client).await)?;
-    let next = listing.next_cursor.map(|next| next.to_string());
-    let note = note(as_of, "resources", next.as_deref());
-    Ok(global.output(&listing, || resource_table(&listing.resources)).with_note(note))
+    live::run(&args.watch, global, async |client| {
+        let client = args.standby.apply(client);
+        let listing = resources(args, prefix, start, &client).await?;
+        let next = listing.next_cursor.map(|next| next.to_string());
+        let note = note(args.standby.note(&client), "resources", next.as_deref());
+        let names = listing.resources.iter().map(|resource| resource.resource.clone());
+        let output = global.listing(&listing, names, || resource_table(&listing.resources, global.is_wide()));
+        let output = global.or_empty(output, listing.resources.is_empty(), || no_resources(prefix));
+        Ok(args.watch.result(&listing, output.with_note(note)))
+    })
+}
+
+/// The message of an empty listing of resources, with what to try next.
+fn no_resources(prefix: &str) -> String {
+    match prefix {
+        "" => "no resources; acquire one with `leasehold acquire NAME --holder HOLDER --ttl 30s`".to_owned(),
+        prefix => format!(
+            "no resources under {prefix}; a prefix consists of whole segments, and `leasehold ls` lists all resources that you may see"
+        ),
+    }
+}
+
+/// The message of an empty listing of leases, with what to try next.
+fn no_leases(prefix: &str) -> String {
+    let (under, list) = match prefix {
+        "" => (String::new(), "leasehold ls".to_owned()),
+        prefix => (format!(" under {prefix}"), format!("leasehold ls {}", quote(prefix))),
+    };
+    format!("no held lease{under} has these properties; `{list} --sort name` lists all held leases")
 }
 
 /// What a listing states besides its entries.
@@ -156,58 +195,55 @@ async fn leases(args: &Args, prefix: &str, client: &Client) -> Result<ListedLeas
     Ok(listing)
 }
 
-fn lease_table(leases: &[ListedLeaseBody]) -> String {
-    let mut table = TextTable::new([
-        "RESOURCE",
-        "HOLDER",
-        "NUMBER",
-        "SLOT",
-        "AGE",
-        "REMAINING",
-        "SILENT",
-        "IDLE",
-        "WAITERS",
-        "STATE",
-    ]);
+fn lease_table(leases: &[ListedLeaseBody], is_wide: bool) -> StyledText {
+    let header = ["RESOURCE", "HOLDER", "NUMBER", "SLOT", "AGE", "REMAINING", "SILENT", "IDLE", "WAITERS", "STATE"];
+    let mut table = TextTable::new(header).with_wide(is_wide, LEASE_DETAILS);
     for listed in leases {
         let lease = &listed.lease;
-        table.row([
-            lease.resource.clone(),
-            lease.holder.clone(),
-            lease.token_number.clone(),
-            slot_or_access(lease),
-            format_duration(listed.age_ms),
-            format_duration(lease.remaining_ms),
-            format_duration(listed.silent_ms),
-            or_dash(listed.idle_ms.map(format_duration)),
-            listed.waiters.to_string(),
-            state_text(listed),
-        ]);
+        let cells: [Cell; 10] = [
+            lease.resource.clone().into(),
+            lease.holder.clone().into(),
+            lease.token_number.clone().into(),
+            slot_or_access(lease).into(),
+            format_duration(listed.age_ms).into(),
+            format_duration(lease.remaining_ms).into(),
+            format_duration(listed.silent_ms).into(),
+            or_dash(listed.idle_ms.map(format_duration)).into(),
+            listed.waiters.to_string().into(),
+            state_cell(listed),
+        ];
+        table.row_with(cells, lease_details(lease));
     }
     table.text()
 }
 
 /// Whether a lease is stuck, and why it is being drained.
-fn state_text(listed: &ListedLeaseBody) -> String {
+fn state_cell(listed: &ListedLeaseBody) -> Cell {
     let draining = listed.lease.draining.as_ref().map(|reason| format!("draining: {reason}"));
     let stuck = listed.stuck.then(|| "stuck".to_owned());
+    let style = if listed.stuck { Style::Bad } else { Style::Warning };
     let states: Vec<_> = stuck.into_iter().chain(draining).collect();
-    if states.is_empty() { "active".to_owned() } else { states.join(", ") }
+    if states.is_empty() { "active".into() } else { Cell::styled(states.join(", "), style) }
 }
 
-fn resource_table(resources: &[ResourceBody]) -> String {
-    let mut table = TextTable::new(["RESOURCE", "HOLDER", "NUMBER", "SLOT", "REMAINING", "UNITS", "WAITERS"]);
+fn resource_table(resources: &[ResourceBody], is_wide: bool) -> StyledText {
+    let header = ["RESOURCE", "HOLDER", "NUMBER", "SLOT", "REMAINING", "UNITS", "WAITERS"];
+    let mut table = TextTable::new(header).with_wide(is_wide, LEASE_DETAILS);
+    let dash = || Cell::from("-");
     for resource in resources {
         let used = or_dash(used_units(resource));
         let waiters = resource.waiters.to_string();
         if resource.leases.is_empty() {
-            let holder = if resource.held_for_operator { "(operator)" } else { "-" };
-            let dash = || "-".to_owned();
-            table.row([resource.resource.clone(), holder.to_owned(), dash(), dash(), dash(), used, waiters]);
+            let holder = if resource.held_for_operator { Cell::styled("(operator)", Style::Warning) } else { dash() };
+            let name = resource.resource.clone().into();
+            table.row_with(
+                [name, holder, dash(), dash(), dash(), used.into(), waiters.into()],
+                [(); LEASE_DETAILS.len()].map(|()| dash()),
+            );
             continue;
         }
         for lease in &resource.leases {
-            table.row([
+            let cells = [
                 lease.resource.clone(),
                 lease.holder.clone(),
                 lease.token_number.clone(),
@@ -215,7 +251,8 @@ fn resource_table(resources: &[ResourceBody]) -> String {
                 format_duration(lease.remaining_ms),
                 used.clone(),
                 waiters.clone(),
-            ]);
+            ];
+            table.row_with(cells, lease_details(lease));
         }
     }
     table.text()

@@ -5,6 +5,7 @@ use leasehold::json::ProposalBody;
 
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandResult, json};
+use crate::styled_text::StyledText;
 use crate::table::{TextTable, format_duration};
 
 /// List the commands that wait for the approval of a second identity
@@ -31,22 +32,27 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         return Ok(global.done(format!("withdrew proposal {proposal}")));
     }
     let proposals = global.call(async |client| client.proposals().await)?;
-    Ok(global.output(&proposals, || {
-        let mut table = TextTable::new(["PROPOSAL", "COMMAND", "PROPOSED BY", "COMMENT", "EXPIRES IN", "DIGEST"]);
+    let names = proposals.iter().map(|proposal| proposal.proposal.to_string());
+    let output = global.listing(&proposals, names, || {
+        let header = ["PROPOSAL", "COMMAND", "PROPOSED BY", "COMMENT", "EXPIRES IN", "DIGEST"];
+        let mut table = TextTable::new(header).with_wide(global.is_wide(), ["ACTION", "RESOURCE", "WHOLE DIGEST"]);
         for proposal in &proposals {
-            table.row([
+            let cells = [
                 proposal.proposal.to_string(),
                 command_text(proposal),
                 proposal.proposer.clone(),
                 proposal.comment.clone(),
                 format_duration(proposal.remaining_ms),
                 proposal.digest.chars().take(16).collect(),
-            ]);
+            ];
+            table.row_with(cells, [proposal.action.clone(), proposal.resource.clone(), proposal.digest.clone()]);
         }
         let charters = proposals.iter().filter_map(|proposal| Some((proposal.proposal, proposal.charter.as_deref()?)));
-        let charters: String =
-            charters.map(|(id, charter)| format!("\n\ncharter of proposal {id}: {}", json(charter))).collect();
-        format!("{}{charters}", table.text())
+        let charters = charters.map(|(id, charter)| format!("charter of proposal {id}: {}", json(charter)).into());
+        StyledText::join([table.text()].into_iter().chain(charters), "\n\n")
+    });
+    Ok(global.or_empty(output, proposals.is_empty(), || {
+        "no command waits for an approval; a proposal ends after 15 minutes".to_owned()
     }))
 }
 

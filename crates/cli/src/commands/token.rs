@@ -9,6 +9,7 @@ use leasehold_seal::{SealError, SealKeys, SealedToken, verify};
 use serde_json::{Value, json};
 
 use super::token_arg::parse_token;
+use crate::global_args::GlobalArgs;
 use crate::input_file;
 use crate::output::{CommandError, CommandResult, error_with_code};
 use crate::table::key_values;
@@ -57,23 +58,23 @@ pub struct VerifyTokenArgs {
     token: String,
 }
 
-pub fn run(args: &Args, json: bool) -> CommandResult {
+pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let text = match (&args.command, &args.token) {
-        (Some(TokenCommand::Verify(args)), _) => return verify_token(args, json),
+        (Some(TokenCommand::Verify(args)), _) => return verify_token(args, global),
         (None, Some(text)) => text,
         (None, None) => return Err(Error::from(&Refusal::Token(leasehold_core::token::TokenError::Absent)).into()),
     };
     let token = parse_token(text)?.parsed();
     let kid = SealedToken::parse(text).ok().map(|sealed| sealed.seal.kid.to_string());
-    Ok(if json { token_json(&token, kid).to_string() } else { token_text(&token, kid) }.into())
+    Ok(global.output(&token_json(&token, kid.as_deref()), || token_text(&token, kid.as_deref())))
 }
 
-fn verify_token(args: &VerifyTokenArgs, json: bool) -> CommandResult {
+fn verify_token(args: &VerifyTokenArgs, global: &GlobalArgs) -> CommandResult {
     let keys = SealKeys::from_json(&input_file::read(&args.keys)?)
         .map_err(|error| Error::config("keys", format!("{}: {error}", args.keys.display())))?;
     let token = verify(&keys, &args.token, &args.name).map_err(seal_error)?;
     let kid = SealedToken::parse(&args.token).ok().map(|sealed| sealed.seal.kid.to_string());
-    Ok(if json { token_json(&token, kid).to_string() } else { token_text(&token, kid) }.into())
+    Ok(global.output(&token_json(&token, kid.as_deref()), || token_text(&token, kid.as_deref())))
 }
 
 /// The refusal of a fence that verifies.
@@ -84,7 +85,7 @@ fn seal_error(error: SealError) -> CommandError {
     }
 }
 
-fn token_text(token: &Token, kid: Option<String>) -> String {
+fn token_text(token: &Token, kid: Option<&str>) -> String {
     let scope = match token.scope {
         TokenScope::Slot(slot) => format!("writes, slot {slot}"),
         TokenScope::Shared => "reads, shared with other readers".to_owned(),
@@ -101,7 +102,7 @@ fn token_text(token: &Token, kid: Option<String>) -> String {
 }
 
 /// The number is a string, because many JSON parsers round large numbers.
-fn token_json(token: &Token, kid: Option<String>) -> Value {
+fn token_json(token: &Token, kid: Option<&str>) -> Value {
     let (scope, slot) = match token.scope {
         TokenScope::Slot(slot) => ("slot", Some(slot)),
         TokenScope::Shared => ("shared", None),

@@ -6,7 +6,8 @@ use leasehold::json::EventBody;
 
 use super::lease_text::lease_end;
 use crate::global_args::GlobalArgs;
-use crate::output::{CommandOutput, CommandResult, json, print_line, print_stderr};
+use crate::output::{CommandOutput, CommandResult, print_line, print_stderr, stream_document};
+use crate::output_format::OutputFormat;
 use crate::table::format_time;
 use crate::terminal_text::escape_line;
 
@@ -14,7 +15,8 @@ use crate::terminal_text::escape_line;
 ///
 /// Each event has the time at which it became durable, by the server's clock.
 ///
-/// With --json each event is one JSON document on one line. After a connection breaks, the command reconnects and reports
+/// With -o json each event is one JSON document on one line, with -o yaml each follows a line `---`, and -o name prints the
+/// resource of each event. After a connection breaks, the command reconnects and reports
 /// that on standard error; events in between are not printed.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  leasehold watch team/a")]
@@ -34,7 +36,15 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
                 continue;
             };
             let body = event.body();
-            if !print_line(&if global.json { json(&body) } else { event_line(&body) })? {
+            let line = match global.format() {
+                format if format.is_document() => stream_document(format, &body),
+                OutputFormat::Name => match &body.resource {
+                    Some(resource) => escape_line(resource).into_owned(),
+                    None => continue,
+                },
+                _ => event_line(&body),
+            };
+            if !print_line(&line)? {
                 break;
             }
         }

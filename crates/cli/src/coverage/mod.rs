@@ -5,14 +5,16 @@ mod report;
 mod verdict;
 
 use leasehold::duration::HumanDuration;
-use leasehold::json::TargetCoverageBody;
+use leasehold::json::{CoverageBody, TargetCoverageBody};
 use leasehold::{Code, Error};
 use leasehold_core::coverage::Hole;
 
 use crate::commands::comment_arg::parse_comment;
 use crate::global_args::GlobalArgs;
-use crate::output::{CommandError, CommandOutput, CommandResult, json as to_json};
+use crate::live::{self, LiveResult, WatchArgs};
+use crate::output::{CommandError, CommandResult};
 use crate::target::{AddressParser, TargetAddress, parse_named};
+use probe::TargetProbe;
 use report::Row;
 
 /// Show which targets of a resource check tokens, and where a zombie could write
@@ -31,7 +33,7 @@ pub struct Args {
     #[arg(value_name = "RESOURCE")]
     name: String,
     /// Present a stale token to each target, and expect what the charter declares
-    #[arg(long)]
+    #[arg(long, conflicts_with = "watch")]
     probe: bool,
     /// Address of a target. A database address can end in ?tables=TABLE[,TABLE...], the tables that must be protected
     #[arg(
@@ -50,6 +52,8 @@ pub struct Args {
     /// Comment for the audit log
     #[arg(long, value_name = "TEXT", requires = "forget", value_parser = parse_comment)]
     comment: Option<String>,
+    #[command(flatten)]
+    watch: WatchArgs,
 }
 
 /// Exit code if there is a hole.
@@ -68,8 +72,8 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         let message = format!("--target names {name} twice; name each target once");
         return Err(Error::new(Code::InvalidArgument, message).into());
     }
-    let (mut coverage, probes) = global.with_client(async |client| {
-        let coverage = client.coverage(&args.name).await?;
+    live::run(&args.watch, global, async |client| {
+        let mut coverage = client.coverage(&args.name).await?;
         let probes = if args.probe {
             let status = client.status().await?;
             let invalid =
@@ -80,34 +84,39 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         } else {
             Vec::new()
         };
-        Ok((coverage, probes))
-    })?;
+        Ok(coverage_result(args, &mut coverage, &probes, global))
+    })
+}
+
+fn coverage_result(
+    args: &Args,
+    coverage: &mut CoverageBody,
+    probes: &[TargetProbe],
+    global: &GlobalArgs,
+) -> LiveResult {
     coverage.targets.retain(|target| !target.name.is_empty() || probes.is_empty());
     let known: Vec<String> = coverage.targets.iter().map(|target| target.name.clone()).collect();
     // Targets that only the command line names are shown too.
     let others = probes.iter().filter(|probe| !known.contains(&probe.target));
     coverage.targets.extend(others.map(|probe| undeclared(&probe.target)));
-    let limit = |probe: &probe::TargetProbe| probe.limit.as_ref().map(|limit| format!("{}: {limit}", probe.target));
+    let limit = |probe: &TargetProbe| probe.limit.as_ref().map(|limit| format!("{}: {limit}", probe.target));
     let limits: Vec<String> = probes.iter().filter_map(limit).collect();
     let row = |target: TargetCoverageBody| {
         let probe = probes.iter().find(|probe| probe.target == target.name).cloned();
         Row::new(&args.name, target, probe)
     };
-    let rows: Vec<Row> = coverage.targets.into_iter().map(row).collect();
+    let rows: Vec<Row> = std::mem::take(&mut coverage.targets).into_iter().map(row).collect();
     let holes: Vec<String> = rows.iter().filter_map(|row| row.hole.as_ref()).map(|hole| hole.message.clone()).collect();
-    let text = if global.json {
-        to_json(&report::json_body(&coverage.resource, &rows, &holes))
-    } else {
-        report::text_table(&rows)
-    };
+    let body = report::json_body(&coverage.resource, &rows, &holes);
+    let output = global.listing(&body, report::names(&rows), || report::text_table(&rows, global.is_wide()));
     if holes.is_empty() {
         let note = limits.join("\n");
-        return Ok(CommandOutput::from(text).with_note((!note.is_empty()).then_some(note)));
+        return args.watch.result(&body, output.with_note((!note.is_empty()).then_some(note)));
     }
     let count = if holes.len() == 1 { "1 hole".to_owned() } else { format!("{} holes", holes.len()) };
     let note = [vec![format!("{count} in the coverage of {}:\n  {}", coverage.resource, holes.join("\n  "))], limits];
     let note = note.concat().join("\n");
-    Ok(CommandOutput::with_exit_code(text, note, EXIT_HOLE))
+    args.watch.result(&body, output.with_note(Some(note)).with_exit(EXIT_HOLE))
 }
 
 fn undeclared(name: &str) -> TargetCoverageBody {

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::probe::{ProbeOutcome, TargetProbe};
 use super::verdict::{self, ShownHole};
-use crate::table::{TextTable, format_time, or_dash};
+use crate::styled_text::{Style, StyledText};
+use crate::table::{Cell, TextTable, format_time, or_dash};
 use crate::target::{TableFinding, TokenProbe, WriteProbe};
 
 /// A target with its probe, if it was probed, and its hole.
@@ -49,7 +50,12 @@ const fn established(probe: &TargetProbe) -> Option<&'static str> {
     }
 }
 
-pub fn text_table(rows: &[Row]) -> String {
+/// The names of the targets.
+pub fn names(rows: &[Row]) -> impl Iterator<Item = String> {
+    rows.iter().map(|row| row.target.name.clone()).filter(|name| !name.is_empty())
+}
+
+pub fn text_table(rows: &[Row], is_wide: bool) -> StyledText {
     let head = [
         "TARGET",
         "SLOT",
@@ -63,7 +69,7 @@ pub fn text_table(rows: &[Row]) -> String {
         "PROBED AS",
         "HOLE",
     ];
-    let mut table = TextTable::new(head);
+    let mut table = TextTable::new(head).with_wide(is_wide, ["AT", "SINCE", "REFUSALS", "PROBED ADDRESS"]);
     for Row { target, probe, hole } in rows {
         let declared = if target.declared { target.mode.clone().unwrap_or_else(|| "?".into()) } else { "-".into() };
         let name = if target.name.is_empty() { "(none)".to_owned() } else { target.name.clone() };
@@ -74,19 +80,26 @@ pub fn text_table(rows: &[Row]) -> String {
                 let holder = last.holder.as_deref().unwrap_or("unknown holder");
                 format!("{holder}, {} below {}, {}", last.presented, last.mark, format_time(last.at_ms))
             });
-            table.row([
-                name.clone(),
-                or_dash(slot.map(|slot| slot.slot)),
-                declared.clone(),
-                or_dash(slot.map(|slot| slot.mode.clone())),
-                or_dash(slot.map(|slot| slot.checks)),
-                or_dash(slot.and_then(|slot| slot.checked_ms).map(format_time)),
-                or_dash(slot.map(|slot| slot.zombies)),
-                or_dash(last),
-                or_dash(probe.as_ref().map(|probe| probe_word(&probe.outcome))),
-                or_dash(probe.as_ref().and_then(established)),
-                or_dash(hole.as_ref().map(|hole| hole.word.clone())),
-            ]);
+            let cells: [Cell; 11] = [
+                name.clone().into(),
+                or_dash(slot.map(|slot| slot.slot)).into(),
+                declared.clone().into(),
+                or_dash(slot.map(|slot| slot.mode.clone())).into(),
+                or_dash(slot.map(|slot| slot.checks)).into(),
+                or_dash(slot.and_then(|slot| slot.checked_ms).map(format_time)).into(),
+                or_dash(slot.map(|slot| slot.zombies)).into(),
+                or_dash(last).into(),
+                or_dash(probe.as_ref().map(|probe| probe_word(&probe.outcome))).into(),
+                or_dash(probe.as_ref().and_then(established)).into(),
+                hole.as_ref().map_or_else(|| "-".into(), |hole| Cell::styled(hole.word.clone(), Style::Bad)),
+            ];
+            let wide = [
+                or_dash(Some(&target.at).filter(|at| !at.is_empty())),
+                or_dash(slot.map(|slot| format_time(slot.since_ms))),
+                or_dash(slot.map(|slot| slot.refusals)),
+                or_dash(probe.as_ref().and_then(|probe| probe.address.clone())),
+            ];
+            table.row_with(cells, wide);
         }
     }
     table.text()

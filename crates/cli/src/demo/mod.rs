@@ -16,7 +16,7 @@ use std::time::Duration;
 use leasehold::duration::HumanDuration;
 
 use crate::global_args::GlobalArgs;
-use crate::output::{CommandError, CommandOutput, CommandResult, json};
+use crate::output::{CommandError, CommandResult};
 use timeline::Timeline;
 
 /// Show a late write: rejected by a fence, corrupting data without one
@@ -67,7 +67,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         .enable_all()
         .build()
         .map_err(|error| failed(&format!("cannot start: {error}")))?;
-    let mut timeline = Timeline::new(!global.json);
+    let mut timeline = Timeline::new(!global.format().is_document());
     let verdict = runtime.block_on(async {
         let interrupted = crate::local_cluster::interrupt_signal("demo")?;
         let scenario = async {
@@ -85,20 +85,16 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             () = interrupted => Err(failed("interrupted; its processes and its directory are removed")),
         }
     })?;
-    let text = if global.json {
-        let body = serde_json::json!({
-            "passed": verdict.passed, "ttl_ms": args.ttl.millis(), "pause_ms": millis(plan.pause),
-            "targets": verdict.targets, "events": timeline.events(),
-        });
-        json(&body)
-    } else {
-        format!("\n{}", verdict.summary)
-    };
+    let body = serde_json::json!({
+        "passed": verdict.passed, "ttl_ms": args.ttl.millis(), "pause_ms": millis(plan.pause),
+        "targets": verdict.targets, "events": timeline.events(),
+    });
+    let output = global.output(&body, || format!("\n{}", verdict.summary));
     if verdict.passed {
-        return Ok(CommandOutput::from(text));
+        return Ok(output);
     }
     let note = "the demonstration failed: unexpected result; please report it with this output".to_owned();
-    Ok(CommandOutput::with_exit_code(text, note, EXIT_FAILED))
+    Ok(output.with_note(Some(note)).with_exit(EXIT_FAILED))
 }
 
 /// Runs a holder process if this process was started as one.

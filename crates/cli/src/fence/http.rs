@@ -95,7 +95,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
-    log::init(if global.json { LogFormat::Json } else { LogFormat::Text }, args.log_level)
+    log::init(if global.format().is_document() { LogFormat::Json } else { LogFormat::Text }, args.log_level)
         .map_err(CommandError::Other)?;
     let verifier = args.seal_keys.as_deref().map(read_seal_keys).transpose()?.map(SealVerifier::new);
     let mut fence = fence(args)?;

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
+use crate::shell_text::quote;
+use crate::styled_text::StyledText;
 use crate::table::{TextTable, or_dash};
 use crate::target::{AddressParser, TargetAddress, display_name};
 
@@ -20,7 +22,12 @@ pub struct Args {
 pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let marks = global.with_client(async |_| args.target.marks().await)?;
     let body: Vec<Value> = marks.iter().map(json_body).collect();
-    Ok(global.output(&body, || text_table(&marks)))
+    let names = marks.iter().map(|mark| display_name(mark).to_owned());
+    let output = global.listing(&body, names, || text_table(&marks, global.is_wide()));
+    Ok(global.or_empty(output, marks.is_empty(), || {
+        let target = args.target.redacted();
+        format!("{target} has no marks; arm a fence with `leasehold fence arm {} --resource NAME`", quote(&target))
+    }))
 }
 
 fn state(mark: Mark) -> &'static str {
@@ -57,10 +64,11 @@ fn yes_or_no(flag: bool) -> String {
     if flag { "yes" } else { "no" }.to_owned()
 }
 
-fn text_table(marks: &[MarkInfo]) -> String {
-    let mut table = TextTable::new(["RESOURCE", "SLOT", "STATE", "MARK", "CLUSTER", "INCARNATION", "STRICT", "SEALED"]);
+fn text_table(marks: &[MarkInfo], is_wide: bool) -> StyledText {
+    let header = ["RESOURCE", "SLOT", "STATE", "MARK", "CLUSTER", "INCARNATION", "STRICT", "SEALED"];
+    let mut table = TextTable::new(header).with_wide(is_wide, ["RESOURCE HASH"]);
     for info in marks {
-        table.row([
+        let cells = [
             display_name(info).to_owned(),
             info.slot.to_string(),
             state(info.mark).to_owned(),
@@ -69,7 +77,8 @@ fn text_table(marks: &[MarkInfo]) -> String {
             or_dash(info.incarnation),
             yes_or_no(info.strict),
             yes_or_no(info.sealed),
-        ]);
+        ];
+        table.row_with(cells, [info.resource_hash.clone()]);
     }
     table.text()
 }

@@ -3,7 +3,8 @@
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
-use crate::output::{json, print_stderr};
+use crate::output::{message_text, write_stderr};
+use crate::output_format::OutputFormat;
 
 /// Maximum number of queued messages; further ones are dropped.
 const QUEUE_LIMIT: usize = 64;
@@ -12,38 +13,34 @@ const QUEUE_LIMIT: usize = 64;
 #[derive(Clone)]
 pub struct StderrWriter {
     queue: SyncSender<StderrMessage>,
-    in_json: bool,
+    format: OutputFormat,
 }
 
 enum StderrMessage {
-    Line(String),
+    /// Text that is escaped already.
+    Text(String),
     /// Reply when all earlier messages are written.
     Flush(SyncSender<()>),
 }
 
 impl StderrWriter {
-    pub fn new(in_json: bool) -> std::io::Result<Self> {
+    pub fn new(format: OutputFormat) -> std::io::Result<Self> {
         let (queue, messages) = sync_channel(QUEUE_LIMIT);
         std::thread::Builder::new().name("stderr".into()).spawn(move || {
             for message in messages {
                 match message {
-                    StderrMessage::Line(line) => print_stderr(&line),
+                    StderrMessage::Text(text) => write_stderr(&text),
                     // The caller may have stopped waiting.
                     StderrMessage::Flush(reply) => drop(reply.try_send(())),
                 }
             }
         })?;
-        Ok(Self { queue, in_json })
+        Ok(Self { queue, format })
     }
 
-    /// Queues a message, or drops it if the queue is full. With `--json` it is a document like an error.
+    /// Queues a message, or drops it if the queue is full. With `-o json` or `-o yaml` it is a document like an error.
     pub fn print(&self, message: &str) {
-        let line = if self.in_json {
-            json(&serde_json::json!({ "detail": message }))
-        } else {
-            format!("leasehold: {message}")
-        };
-        let _ = self.queue.try_send(StderrMessage::Line(line));
+        let _ = self.queue.try_send(StderrMessage::Text(message_text(self.format, message)));
     }
 
     /// Waits until all queued lines are written, at most for `timeout`.

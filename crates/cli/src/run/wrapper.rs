@@ -84,7 +84,7 @@ impl<'a> Wrapper<'a> {
         process_tree::check_proc()?;
         let cannot = |what: &str, error: io::Error| CommandError::Other(format!("cannot {what}: {error}"));
         let signals = ForwardedSignals::listen().map_err(|error| cannot("listen to signals", error))?;
-        let stderr = StderrWriter::new(global.json).map_err(|error| cannot("start a thread", error))?;
+        let stderr = StderrWriter::new(global.format()).map_err(|error| cannot("start a thread", error))?;
         let client = options.client(global, retries.then(|| ConnectionMessages::new(&stderr)))?;
         let session = client.session();
         let dir = RuntimeDir::create()?;

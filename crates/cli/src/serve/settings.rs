@@ -252,6 +252,11 @@ pub struct ServeSettings {
 }
 
 impl ServeSettings {
+    /// Whether nothing is stored.
+    pub const fn is_in_memory(&self) -> bool {
+        matches!(self.journal, JournalUrl::Memory)
+    }
+
     /// Resolves settings. Flags override the file; the file overrides the defaults.
     pub fn resolve(flags: &SettingsArgs, config: Option<&Path>) -> Result<Self, Error> {
         let file = config.map(SettingsArgs::read).transpose()?.unwrap_or_default();

@@ -98,7 +98,9 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     let lines = lines.join("\n");
     // Only the token itself on standard output, so that it can be redirected to a file.
     Ok(match shown {
-        Some(token) if !global.json => global.output(&body, || token.to_owned()).with_note(Some(lines)),
+        Some(token) if !global.format().is_document() => {
+            global.output(&body, || token.to_owned()).with_note(Some(lines))
+        }
         _ => global.output(&body, || lines),
     })
 }

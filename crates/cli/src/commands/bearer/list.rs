@@ -7,7 +7,7 @@ use super::BearerDirectoryArgs;
 use super::bearer_directory::{BearerDirectory, now, state};
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
-use crate::table::TextTable;
+use crate::table::{TextTable, or_dash};
 
 /// List the bearer tokens with id, principal, end and state
 #[derive(clap::Args)]
@@ -30,17 +30,23 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             "state": state(entry, now),
         })).collect::<Vec<_>>(),
     });
-    Ok(global.output(&body, || {
-        let mut table = TextTable::new(["ID", "PRINCIPAL", "CREATED", "EXPIRES", "STATE"]);
+    let output = global.listing(&body, entries.iter().map(|entry| entry.id.clone()), || {
+        let header = ["ID", "PRINCIPAL", "CREATED", "EXPIRES", "STATE"];
+        let mut table = TextTable::new(header).with_wide(global.is_wide(), ["REVOKED"]);
         for entry in entries {
-            table.row([
+            let cells = [
                 entry.id.clone(),
                 entry.principal.clone(),
                 timestamp_text(entry.created),
                 timestamp_text(entry.expires),
                 state(entry, now).to_owned(),
-            ]);
+            ];
+            table.row_with(cells, [or_dash(entry.revoked.map(timestamp_text))]);
         }
         table.text()
+    });
+    Ok(global.or_empty(output, entries.is_empty(), || {
+        let file = directory.bearer_path();
+        format!("no bearer tokens in {}; create one with `leasehold bearer create NAME`", file.display())
     }))
 }

@@ -9,7 +9,7 @@ use crate::commands::grant_args::grant_json;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
 use crate::pki::{CaDirectory, CertificateUsage, IssuedCertificate, date_text};
-use crate::table::TextTable;
+use crate::table::{TextTable, or_dash};
 
 /// List the issued certificates with identity, grants and end
 ///
@@ -49,18 +49,26 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             "state": state,
         })).collect::<Vec<_>>(),
     });
-    Ok(global.output(&body, || {
-        let mut table = TextTable::new(["NAME", "IDENTITY", "GRANTS", "END", "STATE"]);
+    let names = rows.iter().map(|(certificate, _, _)| certificate.name.clone());
+    let output = global.listing(&body, names, || {
+        let header = ["NAME", "IDENTITY", "GRANTS", "END", "STATE"];
+        let mut table = TextTable::new(header).with_wide(global.is_wide(), ["USAGE", "HOSTS", "SERIAL"]);
         for (certificate, grants, state) in &rows {
-            table.row([
+            let cells = [
                 certificate.name.clone(),
                 certificate.identity(),
                 grants_text(certificate, grants),
                 date_text(certificate.not_after),
                 (*state).to_owned(),
-            ]);
+            ];
+            let hosts = Some(certificate.names.host_text()).filter(|hosts| !hosts.is_empty());
+            table.row_with(cells, [certificate.usage.word().to_owned(), or_dash(hosts), certificate.serial.clone()]);
         }
         table.text()
+    });
+    Ok(global.or_empty(output, rows.is_empty(), || {
+        "no certificate was issued here; issue one with `leasehold ca issue NAME --role ROLE --prefix PREFIX`"
+            .to_owned()
     }))
 }
 

@@ -4,28 +4,29 @@ use leasehold_core::charter::{AnswerSource, Charter, CharterFinding, CheckAnswer
 use serde_json::{Value, json};
 
 use super::prefix_text;
-use crate::output::{CommandOutput, json as to_json};
-use crate::terminal_text::escape_line;
+use crate::global_args::GlobalArgs;
+use crate::output::CommandOutput;
+use crate::styled_text::{Style, StyledText};
 
 /// Exit code if a question is unanswered.
 const EXIT_UNANSWERED: u8 = 8;
 
 /// Checks charters, each with its prefix.
-pub fn run(charters: &[(String, Charter)], in_json: bool) -> CommandOutput {
+pub fn run(charters: &[(String, Charter)], is_quiet: bool, global: &GlobalArgs) -> CommandOutput {
     let checked: Vec<_> = charters.iter().map(|(prefix, charter)| (prefix.as_str(), check(charter))).collect();
     let unanswered: usize = charters.iter().map(|(_, charter)| unanswered(charter)).sum();
-    let text = if in_json {
-        to_json(&Value::from_iter(checked.iter().map(|(prefix, findings)| charter_json(prefix, findings))))
-    } else {
-        let charters: Vec<_> = checked.iter().map(|(prefix, findings)| charter_text(prefix, findings)).collect();
-        charters.join("\n\n")
-    };
+    let body = Value::from_iter(checked.iter().map(|(prefix, findings)| charter_json(prefix, findings)));
+    let output = global.output(&body, || {
+        let charters = checked.iter().map(|(prefix, findings)| charter_text(prefix, findings));
+        StyledText::join(charters, "\n\n")
+    });
+    let output = if is_quiet { output.without_text() } else { output };
     if unanswered == 0 {
-        return text.into();
+        return output;
     }
     let it = if unanswered == 1 { "it" } else { "them" };
     let note = format!("{}; answer {it} in the file", unanswered_text(unanswered));
-    CommandOutput::with_exit_code(text, note, EXIT_UNANSWERED)
+    output.with_note(Some(note)).with_exit(EXIT_UNANSWERED)
 }
 
 /// Number of questions that a charter does not answer.
@@ -40,19 +41,22 @@ pub fn unanswered_text(count: usize) -> String {
     }
 }
 
-fn charter_text(prefix: &str, findings: &[CharterFinding]) -> String {
-    let mut lines = vec![format!("charter of {}", escape_line(prefix_text(prefix)))];
+fn charter_text(prefix: &str, findings: &[CharterFinding]) -> StyledText {
+    let line = |text: String| StyledText::styled(&text, None);
+    let mut lines = vec![line(format!("charter of {}", prefix_text(prefix)))];
     for finding in findings {
-        let (label, text) = match &finding.answer {
-            CheckAnswer::Answered { answer, .. } if finding.is_weak() => ("weak", answer),
-            CheckAnswer::Answered { answer, .. } => ("ok", answer),
-            CheckAnswer::Unanswered { next_step } => ("OPEN", next_step),
+        let (label, style, text) = match &finding.answer {
+            CheckAnswer::Answered { answer, .. } if finding.is_weak() => ("weak", Style::Warning, answer),
+            CheckAnswer::Answered { answer, .. } => ("ok", Style::Good, answer),
+            CheckAnswer::Unanswered { next_step } => ("OPEN", Style::Bad, next_step),
         };
-        lines.push(format!("{label:<5} {}: {}", finding.question.id(), finding.question.text()));
-        lines.push(format!("      {}", escape_line(text)));
-        lines.extend(finding.warnings.iter().map(|warning| format!("      warning: {}", escape_line(warning))));
+        let label = StyledText::styled(&format!("{label:<5}"), Some(style));
+        let question = line(format!(" {}: {}", finding.question.id(), finding.question.text()));
+        lines.push(StyledText::join([label, question], ""));
+        lines.push(line(format!("      {text}")));
+        lines.extend(finding.warnings.iter().map(|warning| line(format!("      warning: {warning}"))));
     }
-    lines.join("\n")
+    StyledText::join(lines, "\n")
 }
 
 fn charter_json(prefix: &str, findings: &[CharterFinding]) -> Value {

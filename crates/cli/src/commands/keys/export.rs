@@ -6,7 +6,8 @@ use leasehold::json::SealKeySetBody;
 
 use super::load;
 use crate::global_args::GlobalArgs;
-use crate::output::CommandResult;
+use crate::output::{CommandResult, document};
+use crate::output_format::OutputFormat;
 
 /// Print the public keys that verify sealed tokens
 ///
@@ -25,6 +26,10 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         Some(directory) => load(directory)?.public().to_json(),
         None => set_text(&global.call(async |client| client.seal_keys().await)?),
     };
+    if global.format() == OutputFormat::Yaml {
+        let keys: serde_json::Value = serde_json::from_str(&text).expect("the keys are JSON");
+        return Ok(document(OutputFormat::Yaml, &keys).into());
+    }
     Ok(text.trim_end().to_owned().into())
 }
 

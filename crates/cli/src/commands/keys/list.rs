@@ -6,6 +6,8 @@ use serde_json::json;
 use super::{KeyDirectoryArgs, load};
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
+use crate::shell_text::quote;
+use crate::styled_text::StyledText;
 use crate::table::{TextTable, format_time, or_dash};
 
 /// List the seal keys and the stamp keys with their times
@@ -61,7 +63,9 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             "state": stamp_state(key),
         })).collect::<Vec<_>>(),
     });
-    Ok(global.output(&body, || {
+    let ids = keys.iter().map(|key| key.kid().to_string());
+    let ids = ids.chain(stamp_keys.iter().map(|key| key.key.id().to_string()));
+    let output = global.listing(&body, ids, || {
         let mut table = TextTable::new(["KID", "CREATED", "ACTIVE", "END", "STATE"]);
         for key in &keys {
             table.row([
@@ -86,6 +90,11 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
                 stamp_state(key).to_owned(),
             ]);
         }
-        format!("{}\n\n{}", table.text().trim_end(), stamps.text())
+        StyledText::join([table.text(), stamps.text()], "\n\n")
+    });
+    let is_empty = keys.is_empty() && stamp_keys.is_empty();
+    Ok(global.or_empty(output, is_empty, || {
+        let directory = args.directory.keys.display().to_string();
+        format!("no keys in {directory}; create one with `leasehold keys create --keys {}`", quote(&directory))
     }))
 }
