@@ -39,6 +39,11 @@ impl CommandOutput {
     pub fn with_note(self, note: Option<String>) -> Self {
         Self { note, ..self }
     }
+
+    /// Exits with this code.
+    pub fn with_exit(self, exit: u8) -> Self {
+        Self { exit, ..self }
+    }
 }
 
 impl From<String> for CommandOutput {

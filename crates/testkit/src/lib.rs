@@ -16,3 +16,4 @@ pub mod rng;
 #[cfg(feature = "tokio")]
 pub mod tcp_proxy;
 pub mod temp_dir;
+pub mod terminal;
