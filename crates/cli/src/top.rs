@@ -55,7 +55,8 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         return Err(Error::new(Code::InvalidArgument, message).into());
     }
     if global.json || !terminal::is_usable() {
-        let what = if global.json { "--json: the screen is no JSON" } else { "standard input and output must be a terminal" };
+        let what =
+            if global.json { "--json: the screen is no JSON" } else { "standard input and output must be a terminal" };
         let message = format!("{what}; run `leasehold ls --watch` for a list that a program can read");
         return Err(Error::new(Code::InvalidArgument, message).into());
     }

@@ -18,7 +18,9 @@ impl Client {
     /// The metrics of the server that answered last, in the text format of Prometheus: after a query, those of the leader. Needs the
     /// right to read metrics. Tries no other server.
     pub async fn metrics(&self) -> Result<String, Error> {
-        let Some(at) = self.servers.in_order().pop_front() else { return Err(Error::unavailable("no server is known")) };
+        let Some(at) = self.servers.in_order().pop_front() else {
+            return Err(Error::unavailable("no server is known"));
+        };
         let mut request = http::Request::get("/metrics");
         if let Some(file) = self.servers.bearer(&at)? {
             let value = file.header().map_err(|reason| Error::unavailable(format!("bearer_file: {reason}")))?;

@@ -105,7 +105,11 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
 }
 
 /// Where the document goes. A document never fills a terminal by accident.
-fn check_output<'a>(args: &'a Args, format: Option<Format>, global: &GlobalArgs) -> Result<Option<&'a Path>, CommandError> {
+fn check_output<'a>(
+    args: &'a Args,
+    format: Option<Format>,
+    global: &GlobalArgs,
+) -> Result<Option<&'a Path>, CommandError> {
     let file = args.out.as_deref().filter(|out| *out != Path::new("-"));
     if format.is_none() {
         return match args.out {
@@ -117,7 +121,9 @@ fn check_output<'a>(args: &'a Args, format: Option<Format>, global: &GlobalArgs)
         return Err(invalid("json", "standard output gets the document; pass --out FILE").into());
     }
     if args.out.is_none() && io::stdout().is_terminal() {
-        return Err(invalid("out", "standard output is a terminal; pass --out FILE, or --out - to print the document").into());
+        return Err(
+            invalid("out", "standard output is a terminal; pass --out FILE, or --out - to print the document").into()
+        );
     }
     Ok(file)
 }
@@ -142,7 +148,8 @@ fn write_document(
         ChainResult::Included(chain) => Some(chain.as_str()),
         _ => None,
     };
-    let file = TraceFile { parameters: &data.parameters, entries: &data.entries, head: data.head.clone(), chain: included };
+    let file =
+        TraceFile { parameters: &data.parameters, entries: &data.entries, head: data.head.clone(), chain: included };
     let document = match format {
         Format::Svg => file.svg(),
         Format::Html => file.html(),
@@ -182,7 +189,9 @@ fn write_document(
     Ok(match chain {
         ChainResult::Missing(reason, exit) => {
             let missing = format!("the page has no audit chain: {reason}; pass --no-chain if that is intended");
-            output.with_note(Some(older.into_iter().chain([missing]).collect::<Vec<_>>().join("\nleasehold: "))).with_exit(*exit)
+            output
+                .with_note(Some(older.into_iter().chain([missing]).collect::<Vec<_>>().join("\nleasehold: ")))
+                .with_exit(*exit)
         }
         _ => output.with_note(older),
     })

@@ -26,7 +26,9 @@ impl Counters {
             let (name, labels) = series.split_once('{').unwrap_or((series, ""));
             match name {
                 "leasehold_batch_renewals_total" => counters.renewals += value,
-                "leasehold_request_seconds_count" if labels.contains("operation=\"renew\"") => counters.renewals += value,
+                "leasehold_request_seconds_count" if labels.contains("operation=\"renew\"") => {
+                    counters.renewals += value
+                }
                 "leasehold_journal_sync_seconds_count" => counters.syncs += value,
                 "leasehold_journal_sync_seconds_sum" => counters.sync_seconds += value,
                 "leasehold_zombie_writes_refused_total" => counters.zombies += value,

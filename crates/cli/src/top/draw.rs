@@ -153,7 +153,9 @@ fn bottom_line(model: &Model, line: Rect, buffer: &mut Buffer) -> Option<(u16, u
     }
     let keys = match (&model.resource, model.view) {
         (Some(_), _) => "Esc back  r revoke  h hand off  j/k scroll  ? help  q quit",
-        (None, View::Leases) => "Enter describe  / filter  s sort  ! stuck  : view  r revoke  h hand off  ? help  q quit",
+        (None, View::Leases) => {
+            "Enter describe  / filter  s sort  ! stuck  : view  r revoke  h hand off  ? help  q quit"
+        }
         (None, _) => "Enter describe  : view  j/k select  p pause  ? help  q quit",
     };
     let footer = match &model.content {

@@ -45,7 +45,8 @@ mod tests {
 
     #[test]
     fn a_filter_is_a_prefix_a_holder_or_both_and_prints_as_it_is_parsed() {
-        let filter = |prefix: &str, holder: Option<&str>| Filter { prefix: prefix.into(), holder: holder.map(str::to_owned) };
+        let filter =
+            |prefix: &str, holder: Option<&str>| Filter { prefix: prefix.into(), holder: holder.map(str::to_owned) };
         let table = [
             ("", filter("", None)),
             ("  jobs/a ", filter("jobs/a", None)),

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::style::{Attribute, Color as TerminalColor, Print, SetAttribute, SetForegroundColor};
 use crossterm::terminal::{
-    Clear, ClearType as TerminalClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    Clear, ClearType as TerminalClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode,
+    enable_raw_mode,
 };
 use crossterm::{execute, queue};
 use ratatui_core::backend::{Backend, ClearType, WindowSize};

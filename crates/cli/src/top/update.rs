@@ -61,7 +61,13 @@ impl Model {
             Focus::Command(text) => self.command_key(text, key),
             Focus::Filter(text) => self.filter_key(text, key),
             // Any key closes the help.
-            Focus::Help => if key == Key::Char('q') { Update::quit() } else { Update::default() },
+            Focus::Help => {
+                if key == Key::Char('q') {
+                    Update::quit()
+                } else {
+                    Update::default()
+                }
+            }
             Focus::Action(dialog) => self.action_key(dialog, key),
         }
     }

@@ -17,8 +17,8 @@ use leasehold_server::dashboard::action_effects::{
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::counters::{Counters, Rates};
-use super::message::Message;
 use super::job::{ActionPreview, Job, JobAnswer, Overview};
+use super::message::Message;
 use history_cache::HistoryCache;
 
 /// Shortest time between two readings of the metrics, which contain much more than is shown.
@@ -29,12 +29,8 @@ pub fn run(endpoints: Endpoints, mut jobs: UnboundedReceiver<Job>, messages: &Se
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start the runtime: {error}"))?;
     runtime.block_on(async {
-        let mut worker = Worker {
-            client: Client::from(endpoints),
-            counters: None,
-            rates: None,
-            history: HistoryCache::default(),
-        };
+        let mut worker =
+            Worker { client: Client::from(endpoints), counters: None, rates: None, history: HistoryCache::default() };
         while let Some(job) = jobs.recv().await {
             let answer = worker.answer(job).await;
             if messages.send(Message::Answer(Box::new(answer))).is_err() {
@@ -132,9 +128,9 @@ impl Worker {
             quarantine_ms: None,
             targets: coverage.map(|coverage| coverage.targets.into_iter().map(target).collect()),
         };
-        let targets = facts.target_outcome().map(|outcome| {
-            (outcome.is_fenced, outcome.summary, outcome.lines.into_iter().map(sentence).collect())
-        });
+        let targets = facts
+            .target_outcome()
+            .map(|outcome| (outcome.is_fenced, outcome.summary, outcome.lines.into_iter().map(sentence).collect()));
         Ok(ActionPreview { effects: facts.effects().into_iter().map(sentence).collect(), targets })
     }
 

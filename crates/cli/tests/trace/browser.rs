@@ -32,7 +32,8 @@ fn visit(file: &Path) -> Visit {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let log = String::from_utf8_lossy(&output.stderr);
     let console = log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
-    let net: Value = serde_json::from_slice(&std::fs::read(&net_log).expect("the log exists")).expect("the log is JSON");
+    let net: Value =
+        serde_json::from_slice(&std::fs::read(&net_log).expect("the log exists")).expect("the log is JSON");
     // What the browser asks for by itself has no origin as its initiator.
     let of_page = |event: &Value| {
         let parameters = &event["params"];
@@ -51,7 +52,15 @@ async fn a_browser_shows_the_story_without_an_error_and_without_a_request() {
     let seen = visit(Path::new(&file));
     let (numbers, dom) = (&story.numbers, &seen.dom);
     let first = format!("#{}", numbers[0]);
-    for part in ["Timeline of jobs/settle", "worker &lt;1&gt;", "worker-2", "ledger", first.as_str(), "gap ", "refused 2 writes"] {
+    for part in [
+        "Timeline of jobs/settle",
+        "worker &lt;1&gt;",
+        "worker-2",
+        "ledger",
+        first.as_str(),
+        "gap ",
+        "refused 2 writes",
+    ] {
         assert!(dom.contains(part), "no {part} in {dom}");
     }
     assert_eq!((seen.console, seen.requests), (Vec::<String>::new(), Vec::<String>::new()));

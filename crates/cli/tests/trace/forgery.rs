@@ -31,29 +31,39 @@ async fn an_untouched_page_verifies_offline_and_a_changed_one_does_not() {
         verify(path, &[]).fails(65, "leasehold: CORRUPT").err
     };
     // What a reader sees: a name, the reason of an end, a whole row, a mark, a rule that hides it.
-    let edited = refused("a name in a row", &page.replacen("<bdi class=\"name\">worker-2</bdi>", "<bdi class=\"name\">worker-3</bdi>", 1));
+    let edited = refused(
+        "a name in a row",
+        &page.replacen("<bdi class=\"name\">worker-2</bdi>", "<bdi class=\"name\">worker-3</bdi>", 1),
+    );
     assert!(edited.contains("the page was changed in the row of entry"), "{edited}");
     refused("a reason", &page.replacen("expired ttl", "revoked operator", 1));
-    let row = page.find("<tr").and_then(|head| page[head + 3..].find("<tr").map(|next| head + 3 + next)).expect("a row");
+    let row =
+        page.find("<tr").and_then(|head| page[head + 3..].find("<tr").map(|next| head + 3 + next)).expect("a row");
     let end = row + page[row..].find("</tr>").expect("its end") + 5;
     refused("a row", &format!("{}{}", &page[..row], &page[end..]));
     refused("a mark in the drawing", &page.replacen("class=\"tl-refused\"", "class=\"tl-claim\"", 1));
     refused("a rule", &page.replacen("</style>", ".tl-refused { display: none }</style>", 1));
     refused("a script", &page.replacen("</main>", "<script>document.body.remove()</script></main>", 1));
     // What it was made from: an entry of the resource, one of another resource, a missing entry, the end.
-    let chain = refused("an entry", &page.replacen("&quot;holder&quot;:&quot;worker-2&quot;", "&quot;holder&quot;:&quot;worker-3&quot;", 1));
+    let chain = refused(
+        "an entry",
+        &page.replacen("&quot;holder&quot;:&quot;worker-2&quot;", "&quot;holder&quot;:&quot;worker-3&quot;", 1),
+    );
     assert!(chain.contains("the hash does not follow the previous entry"), "{chain}");
     refused("an entry of another resource", &page.replacen("bystander", "by-stander", 1));
     let line = page.lines().position(|line| line.contains("bystander")).expect("a line of the chain");
-    let without: String = page.split_inclusive('\n').enumerate().filter(|(at, _)| *at != line).map(|(_, line)| line).collect();
+    let without: String =
+        page.split_inclusive('\n').enumerate().filter(|(at, _)| *at != line).map(|(_, line)| line).collect();
     refused("a missing entry", &without);
-    refused("the end of the file", &page[..page.len() - 40]);
+    let cut = refused("the end of the file", &page[..page.len() - 40]);
+    assert!(cut.contains("the page is cut"), "{cut}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_that_was_drawn_again_from_a_cut_chain_is_revealed_by_a_noted_entry_and_by_signed_heads() {
-    let story = Story::play().await;
+    let mut story = Story::play().await;
     let file = story.page("incident.html", &[]);
+    story.restart();
     let (heads, key_file) = (story.path("heads.jsonl"), story.path("keys.json"));
     assert!(story.server.json(&["audit", "heads", &heads])["heads"].as_u64() >= Some(1));
     fs::write(&key_file, story.server.run(&["keys", "export"]).ok().out).expect("the directory is writable");

@@ -1,5 +1,6 @@
 //! The story of every post-mortem: a holder falls silent, its lease expires, a successor claims, and the target refuses the first.
 
+use std::path::Path;
 use std::process::Command;
 
 use leasehold::report::{FenceMode, Reporter};
@@ -29,7 +30,11 @@ impl Story {
         let folder = tempfile::tempdir().expect("a directory");
         let path = |name: &str| folder.path().join(name).to_str().expect("a UTF-8 path").to_owned();
         run(&mut leasehold(&["keys", "create", "--keys", &path("keys")])).ok();
-        let server = Server::with_flags(&["--listen", "127.0.0.1:0", "--data", &path("data"), "--keys", &path("keys")]);
+        let server = serve(folder.path());
+        let mut db = Connection::open(path("ledger.db")).expect("a database");
+        db.pragma_update(None, "journal_mode", "wal").expect("a mode");
+        db.pragma_update(None, "synchronous", "FULL").expect("a setting");
+        db.execute_batch("CREATE TABLE paid (invoice INTEGER PRIMARY KEY) STRICT").expect("a table");
         let ledger = format!("sqlite:{}", path("ledger.db"));
         server.run(&["fence", "arm", &ledger, "--resource", RESOURCE]).ok();
         let first = server.json(&["acquire", RESOURCE, "--holder", "worker <1>", "--ttl", "300ms"]);
@@ -44,8 +49,6 @@ impl Story {
         let reporter = Reporter::new(&client, cluster).expect("a reporter");
         let observer = reporter.target("ledger", FenceMode::Cooperative).expect("a name");
         let fence = Fence::new(&FenceId::new(cluster, RESOURCE).expect("a name")).with_observer(observer);
-        let mut db = Connection::open(path("ledger.db")).expect("a database");
-        db.execute_batch("CREATE TABLE paid (invoice INTEGER PRIMARY KEY) STRICT").expect("a table");
         fence.claim(&mut db, &zombie).expect("the first holder claims");
         fence.claim(&mut db, &successor).expect("the second holder claims");
         for _ in 0..2 {
@@ -56,6 +59,13 @@ impl Story {
         reporter.close().await.expect("nothing is left");
         let numbers = [&first, &second].map(|grant| text(&grant["token_number"]));
         Self { folder, server, numbers, tokens: [zombie, successor] }
+    }
+
+    /// Stops the server and starts it again; it signs the end of its audit log.
+    pub fn restart(&mut self) {
+        self.server.signal("TERM");
+        assert_eq!(self.server.wait(), Some(0));
+        self.server = serve(self.folder.path());
     }
 
     pub fn path(&self, name: &str) -> String {
@@ -78,9 +88,17 @@ impl Story {
     }
 }
 
+fn serve(folder: &Path) -> Server {
+    let path = |name: &str| folder.join(name).to_str().expect("a UTF-8 path").to_owned();
+    Server::with_flags(&["--listen", "127.0.0.1:0", "--data", &path("data"), "--keys", &path("keys")])
+}
+
 fn events(trace: &Value) -> Vec<String> {
     let events = trace["events"].as_array().unwrap_or_else(|| panic!("{trace}"));
-    events.iter().map(|event| format!("{} {}", text(&event["event"]), event["holder"].as_str().unwrap_or("-"))).collect()
+    events
+        .iter()
+        .map(|event| format!("{} {}", text(&event["event"]), event["holder"].as_str().unwrap_or("-")))
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,7 +125,8 @@ async fn a_trace_tells_the_story_in_lines_and_as_json() {
 
     let json = story.trace(&["--json"]).ok().json();
     let found = events(&json);
-    let position = |event: &str| found.iter().position(|one| one == event).unwrap_or_else(|| panic!("no {event} in {found:?}"));
+    let position =
+        |event: &str| found.iter().position(|one| one == event).unwrap_or_else(|| panic!("no {event} in {found:?}"));
     let order = ["granted worker <1>", "ended worker <1>", "granted worker-2", "refused worker <1>"].map(position);
     assert!(order.windows(2).all(|pair| pair[0] < pair[1]), "{found:?}");
     assert!(position("silent worker <1>") < order[1], "{found:?}");
@@ -140,7 +159,10 @@ async fn a_drawing_and_a_page_stand_alone_and_contain_no_token() {
         for part in ["<script", "http:", "https:", " src=", "url(/", "url(h", "@import", "<link"] {
             assert!(!other.contains(part), "{part} in the {name}");
         }
-        assert!(story.tokens.iter().all(|token| token.starts_with("lh2-") && !document.contains(token.as_str())), "{name}");
+        assert!(
+            story.tokens.iter().all(|token| token.starts_with("lh2-") && !document.contains(token.as_str())),
+            "{name}"
+        );
     }
     assert!(page.contains("Content-Security-Policy") && page.contains("default-src 'none'"), "{page}");
     assert!(page.contains("bystander"), "the chain contains every entry");

@@ -27,7 +27,9 @@ pub enum ExportTailError {
 impl fmt::Display for ExportTailError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Line { line } => write!(f, "line {line} is not one of an exported audit log; check the server's version"),
+            Self::Line { line } => {
+                write!(f, "line {line} is not one of an exported audit log; check the server's version")
+            }
             Self::TooLarge { limit } => write!(f, "the audit log from the first entry on has more than {limit} bytes"),
             Self::Incomplete => f.write_str("the export ended early; retry"),
         }
@@ -145,7 +147,9 @@ mod tests {
         let header = ExportHeader { version: 1, cluster: "c".into(), first, before: hex(&hash) };
         let mut out = format!("{}\n", header.line());
         for entry in first..=last {
-            let text = format!("{{\"entry\":{entry},\"position\":1,\"step\":0,\"time_ms\":1,\"wall_ms\":1,\"kind\":\"a<\u{e4}>\"}}");
+            let text = format!(
+                "{{\"entry\":{entry},\"position\":1,\"step\":0,\"time_ms\":1,\"wall_ms\":1,\"kind\":\"a<\u{e4}>\"}}"
+            );
             hash = link(&hash, text.as_bytes());
             out.push_str(&format!("{},\"hash\":\"{}\"}}\n", text.trim_end_matches('}'), hex(&hash)));
         }

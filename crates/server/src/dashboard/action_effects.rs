@@ -213,11 +213,9 @@ impl ActionFacts<'_> {
 
     fn next_holder(&self) -> EffectSentence {
         match self.next {
-            Some(waiter) => vec![
-                EffectText::plain("Next in line is "),
-                EffectText::Name(waiter.to_owned()),
-                EffectText::plain("."),
-            ],
+            Some(waiter) => {
+                vec![EffectText::plain("Next in line is "), EffectText::Name(waiter.to_owned()), EffectText::plain(".")]
+            }
             None => vec![EffectText::plain("No one waits, so it becomes free.")],
         }
     }

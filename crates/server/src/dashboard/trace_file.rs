@@ -189,6 +189,8 @@ fn part_of(file: &str, start: &str) -> Option<String> {
 pub enum TraceFileError {
     /// It is not a file that [`TraceFile::html`] wrote.
     Unknown,
+    /// Its end is missing.
+    Cut,
     /// It contains no chain.
     NoChain,
     /// The chain is broken, or not the known one. Lines count from its first one.
@@ -213,6 +215,7 @@ impl fmt::Display for TraceFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown => f.write_str("not a page of `leasehold trace --html`; check the path"),
+            Self::Cut => f.write_str("the page is cut: its end is missing; copy it again, or trace again"),
             Self::NoChain => f.write_str(
                 "the page contains no audit chain, so nothing proves it; trace again as an identity that may export the audit log",
             ),
@@ -250,6 +253,9 @@ pub struct TraceProof {
 pub fn verify_trace_file(file: &str, known: HeadCheck) -> Result<TraceProof, TraceFileError> {
     let parameters = part_of(file, PARAMETERS).and_then(|text| serde_json::from_str::<TraceParameters>(&text).ok());
     let parameters = parameters.ok_or(TraceFileError::Unknown)?;
+    if !file.ends_with("</html>") {
+        return Err(TraceFileError::Cut);
+    }
     let chain = chain_of(file).ok_or(TraceFileError::NoChain)?;
     let (proof, entries) = read_chain(&chain, &parameters.resource, known).map_err(TraceFileError::Chain)?;
     if parameters.layout != LAYOUT {
@@ -288,7 +294,12 @@ const ROW_ID: &str = " id=\"e";
 
 /// The first difference between the page that was expected and the one in a file.
 fn difference(expected: &str, found: &str) -> TraceFileError {
-    let same: usize = expected.chars().zip(found.chars()).take_while(|(one, other)| one == other).map(|(one, _)| one.len_utf8()).sum();
+    let same: usize = expected
+        .chars()
+        .zip(found.chars())
+        .take_while(|(one, other)| one == other)
+        .map(|(one, _)| one.len_utf8())
+        .sum();
     let (before, rest) = expected.split_at(same);
     // The row that began last and has not ended.
     let entry = before.rfind(ROW_ID).filter(|row| !before[*row..].contains("</tr>"));
@@ -310,14 +321,34 @@ mod tests {
     /// The chain of a story: two holders, one of another resource, a hostile comment.
     fn chain() -> String {
         let entry = |number: u64, rest: &str| {
-            format!("{{\"entry\":{number},\"position\":{number},\"step\":0,\"time_ms\":{number}000,\"wall_ms\":170000000{number}000,{rest}}}")
+            format!(
+                "{{\"entry\":{number},\"position\":{number},\"step\":0,\"time_ms\":{number}000,\"wall_ms\":170000000{number}000,{rest}}}"
+            )
         };
         let ours = serde_json::to_string(RESOURCE).expect("a text");
         let texts = [
-            entry(5, &format!("\"kind\":\"granted\",\"resource\":{ours},\"holder\":\"a\",\"lease\":\"1.0\",\"token_number\":\"10\",\"access\":\"exclusive\",\"slot\":0,\"ttl_ms\":1000")),
-            entry(6, "\"kind\":\"granted\",\"resource\":\"other\",\"holder\":\"x\",\"lease\":\"2.0\",\"token_number\":\"11\""),
-            entry(7, &format!("\"kind\":\"ended\",\"resource\":{ours},\"holder\":\"a\",\"lease\":\"1.0\",\"token_number\":\"10\",\"state\":\"revoked\",\"reason\":\"operator\",\"why\":\"</pre><script>alert(1)</script>\"")),
-            entry(8, &format!("\"kind\":\"granted\",\"resource\":{ours},\"holder\":\"b\",\"lease\":\"3.0\",\"token_number\":\"12\",\"access\":\"exclusive\",\"slot\":0,\"ttl_ms\":1000")),
+            entry(
+                5,
+                &format!(
+                    "\"kind\":\"granted\",\"resource\":{ours},\"holder\":\"a\",\"lease\":\"1.0\",\"token_number\":\"10\",\"access\":\"exclusive\",\"slot\":0,\"ttl_ms\":1000"
+                ),
+            ),
+            entry(
+                6,
+                "\"kind\":\"granted\",\"resource\":\"other\",\"holder\":\"x\",\"lease\":\"2.0\",\"token_number\":\"11\"",
+            ),
+            entry(
+                7,
+                &format!(
+                    "\"kind\":\"ended\",\"resource\":{ours},\"holder\":\"a\",\"lease\":\"1.0\",\"token_number\":\"10\",\"state\":\"revoked\",\"reason\":\"operator\",\"why\":\"</pre><script>alert(1)</script>\""
+                ),
+            ),
+            entry(
+                8,
+                &format!(
+                    "\"kind\":\"granted\",\"resource\":{ours},\"holder\":\"b\",\"lease\":\"3.0\",\"token_number\":\"12\",\"access\":\"exclusive\",\"slot\":0,\"ttl_ms\":1000"
+                ),
+            ),
         ];
         let mut hash: Hash = [4; 32];
         let mut out = format!("{{\"before\":\"{}\",\"cluster\":\"c\",\"first\":5,\"trail\":1}}\n", hex(&hash));
@@ -372,10 +403,15 @@ mod tests {
         page(changed("tl-bar-open\"", "tl-bar\""));
         page(changed("--tl-refused: #c62828", "--tl-refused: #ffffff"));
         page(changed("<main>", "<!-- x --><main>"));
-        page(verify_trace_file(&format!("{html}<p>all clear</p>"), HeadCheck::default()).expect_err("an appendix"));
-        page(verify_trace_file(&html[..html.len() - 7], HeadCheck::default()).expect_err("cut"));
+        page(changed("</body>", "<p>all clear</p></body>"));
+        for end in [html.len() - 7, html.len() - 40] {
+            assert_eq!(verify_trace_file(&html[..end], HeadCheck::default()), Err(TraceFileError::Cut));
+        }
         // An entry of the chain, of this resource or another one.
-        for (from, to) in [("&quot;holder&quot;:&quot;a&quot;", "&quot;holder&quot;:&quot;z&quot;"), ("&quot;x&quot;", "&quot;y&quot;")] {
+        for (from, to) in [
+            ("&quot;holder&quot;:&quot;a&quot;", "&quot;holder&quot;:&quot;z&quot;"),
+            ("&quot;x&quot;", "&quot;y&quot;"),
+        ] {
             assert!(matches!(changed(from, to), TraceFileError::Chain(_)), "{from}");
         }
         assert!(matches!(changed("&quot;layout&quot;:1", "&quot;layout&quot;:9"), TraceFileError::OtherLayout { .. }));

@@ -32,7 +32,8 @@ pub fn verify(file: impl Read, path: &Path, known: HeadCheck, global: &GlobalArg
         let message = format!("{name} is larger than {MAX_BYTES} bytes; check the path");
         return Err(Error::config("file", message).into());
     }
-    let page = String::from_utf8(page).map_err(|_| corrupt(&name, "not UTF-8 text; the file was damaged or converted"))?;
+    let page =
+        String::from_utf8(page).map_err(|_| corrupt(&name, "not UTF-8 text; the file was damaged or converted"))?;
     let proof = verify_trace_file(&page, known).map_err(|error| refused(&name, &error))?;
     let body = proof_body(&proof.chain);
     let shown = format!("shows all {} entries of {} in the chain", proof.entries, proof.resource);
@@ -54,8 +55,9 @@ fn refused(name: &str, error: &TraceFileError) -> CommandError {
         TraceFileError::Chain(line) => Error::corrupt_file(name, line.line, error.to_string()).into(),
         TraceFileError::Unknown => Error::config("file", format!("{name}: {error}")).into(),
         TraceFileError::NoChain | TraceFileError::OtherLayout { .. } => {
-            CommandError::WithExitCode(corrupt(name, &error.to_string()), EXIT_NOT_COMPARED)
+            let code = if *error == TraceFileError::NoChain { Code::NotFound } else { Code::UnsupportedVersion };
+            CommandError::WithExitCode(Error::new(code, format!("{name}: {error}")), EXIT_NOT_COMPARED)
         }
-        TraceFileError::Page { .. } => corrupt(name, &error.to_string()).into(),
+        TraceFileError::Cut | TraceFileError::Page { .. } => corrupt(name, &error.to_string()).into(),
     }
 }

@@ -105,7 +105,8 @@ async fn latest_entries(
 ) -> Result<(Vec<AuditEntryBody>, TraceHead, bool), Error> {
     // One entry more than is shown says whether there are older ones.
     let limit = (limit as usize).saturating_add(1);
-    let mut pages = client.audit(AuditFilter::new().resource(resource)).page_size(u32::try_from(limit).unwrap_or(u32::MAX));
+    let mut pages =
+        client.audit(AuditFilter::new().resource(resource)).page_size(u32::try_from(limit).unwrap_or(u32::MAX));
     let (mut entries, mut head) = (Vec::new(), TraceHead::default());
     while entries.len() < limit
         && let Some(page) = pages.try_next().await?
@@ -130,7 +131,9 @@ fn silent_leases(view: &ResourceBody, now_ms: u64) -> Vec<(u64, u64)> {
 
 fn nothing_recorded(resource: &str, exists: bool) -> Error {
     if exists {
-        let message = format!("the retained audit log has no entry of {resource}, or you may see none; run `leasehold show` for its state");
+        let message = format!(
+            "the retained audit log has no entry of {resource}, or you may see none; run `leasehold show` for its state"
+        );
         return Error::new(Code::NotFound, message);
     }
     let message = format!(

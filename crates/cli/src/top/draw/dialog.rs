@@ -31,7 +31,9 @@ const KEYS: [(&str, &str); 14] = [
 
 /// Draws the help.
 pub fn help(area: Rect, buffer: &mut Buffer) {
-    let key = |(key, meaning): &(&str, &str)| vec![ToneText::new(format!("{key:<16}"), Tone::Strong), ToneText::plain(*meaning)];
+    let key = |(key, meaning): &(&str, &str)| {
+        vec![ToneText::new(format!("{key:<16}"), Tone::Strong), ToneText::plain(*meaning)]
+    };
     let view = |view: &View| {
         vec![ToneText::new(format!(":{:<15}", view.word()), Tone::Strong), ToneText::plain(view.meaning())]
     };
@@ -54,7 +56,9 @@ pub fn action(dialog: &ActionDialog, area: Rect, buffer: &mut Buffer) -> Option<
             for effect in &preview.effects {
                 lines.extend(wrapped(effect, "", Tone::Plain));
             }
-            if let Some((is_fenced, summary, targets)) = preview.targets.as_ref().filter(|_| dialog.action != OperatorAction::Free) {
+            if let Some((is_fenced, summary, targets)) =
+                preview.targets.as_ref().filter(|_| dialog.action != OperatorAction::Free)
+            {
                 lines.extend(wrapped(summary, "", if *is_fenced { Tone::Good } else { Tone::Bad }));
                 for target in targets {
                     lines.extend(wrapped(target, "  ", Tone::Dim));
@@ -78,7 +82,9 @@ pub fn action(dialog: &ActionDialog, area: Rect, buffer: &mut Buffer) -> Option<
     lines.push(vec![ToneText::new(label, Tone::Strong), ToneText::plain(shown)]);
     let reason_line = lines.len() - 1;
     let hint = match dialog.action {
-        OperatorAction::Handoff => "Enter hands off, Esc cancels. The reason is printed at the end; the audit log has none for a handoff.",
+        OperatorAction::Handoff => {
+            "Enter hands off, Esc cancels. The reason is printed at the end; the audit log has none for a handoff."
+        }
         _ => "Enter revokes, Esc cancels. The audit log records the reason.",
     };
     match (&dialog.problem, dialog.sent) {
@@ -89,7 +95,8 @@ pub fn action(dialog: &ActionDialog, area: Rect, buffer: &mut Buffer) -> Option<
     let title = format!("{} {}", dialog.action.title(), dialog.resource);
     let inner = put_box(area, buffer, &title, &lines);
     let column = u16::try_from(label.len() + typed_width).unwrap_or(u16::MAX);
-    let (x, y) = (inner.x.saturating_add(column), inner.y.saturating_add(u16::try_from(reason_line).unwrap_or(u16::MAX)));
+    let (x, y) =
+        (inner.x.saturating_add(column), inner.y.saturating_add(u16::try_from(reason_line).unwrap_or(u16::MAX)));
     (x < inner.right() && y < inner.bottom()).then_some((x, y))
 }
 

@@ -68,7 +68,8 @@ fn all_data() -> Vec<(View, PageData)> {
         hole: Some("no_mode".into()),
     };
     let coverage = CoverageBody { resource: HOSTILE.into(), targets: vec![target] };
-    let entry = AuditEntryBody { entry: 9, kind: HOSTILE.into(), comment: Some(HOSTILE.into()), ..AuditEntryBody::default() };
+    let entry =
+        AuditEntryBody { entry: 9, kind: HOSTILE.into(), comment: Some(HOSTILE.into()), ..AuditEntryBody::default() };
     let resource = ResourceData {
         view: Err(HOSTILE.into()),
         waiters: Err(HOSTILE.into()),
@@ -106,7 +107,8 @@ fn the_screen_shows_the_header_the_page_and_the_keys() {
         assert!(text.contains(part), "no {part} in\n{text}");
     }
     assert!(lines[0].trim_end().ends_with("live"), "{}", lines[0]);
-    let row = |name: &str| lines.iter().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name}:\n{text}"));
+    let row =
+        |name: &str| lines.iter().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name}:\n{text}"));
     assert!(row("jobs/a").contains("██████░░░░") && row("jobs/a").contains("active"), "{text}");
     assert!(row("jobs/b").contains("█░░░░░░░░░") && row("jobs/b").contains("stuck"), "{text}");
     assert_eq!(cursor, None);
@@ -126,7 +128,10 @@ fn names_of_callers_cannot_control_the_terminal() {
             let (lines, _) = screen(&model);
             let found = lines.iter().flat_map(|line| line.chars()).find(|c| c.is_control() || *c == '\u{202e}');
             assert_eq!(found, None, "{view:?} {lines:?}");
-            assert!(matches!(view, View::Handovers | View::Waits) || lines.iter().any(|line| line.contains("\\u{1b}")), "{view:?} {lines:?}");
+            assert!(
+                matches!(view, View::Handovers | View::Waits) || lines.iter().any(|line| line.contains("\\u{1b}")),
+                "{view:?} {lines:?}"
+            );
         }
     }
 }
@@ -175,7 +180,11 @@ fn an_action_shows_its_effects_before_it_is_done() {
         resource: "jobs/a".into(),
         preview: Some(Ok(ActionPreview {
             effects: vec!["w loses token 7. Its session is notified at once.".into(), "Next in line is w-2.".into()],
-            targets: Some((false, "The old holder can still write where there is a hole:".into(), vec!["ledger: open".into()])),
+            targets: Some((
+                false,
+                "The old holder can still write where there is a hole:".into(),
+                vec!["ledger: open".into()],
+            )),
         })),
         reason: "stuck".into(),
         sent: false,
@@ -183,7 +192,9 @@ fn an_action_shows_its_effects_before_it_is_done() {
     });
     let (lines, cursor) = screen(&model);
     let text = lines.join("\n");
-    for part in ["Revoke jobs/a", "w loses token 7", "Next in line is w-2.", "ledger: open", "Reason: stuck", "Enter revokes"] {
+    for part in
+        ["Revoke jobs/a", "w loses token 7", "Next in line is w-2.", "ledger: open", "Reason: stuck", "Enter revokes"]
+    {
         assert!(text.contains(part), "no {part} in\n{text}");
     }
     let (x, y) = cursor.expect("the reason is typed");

@@ -23,7 +23,8 @@ pub fn table(leases: &[ListedLeaseBody], has_next: bool) -> PageTable {
     PageTable {
         columns,
         rows: leases.iter().map(row).collect(),
-        empty: if has_next { "Nothing in this part; press ] to search further." } else { "No lease is held here." }.to_owned(),
+        empty: if has_next { "Nothing in this part; press ] to search further." } else { "No lease is held here." }
+            .to_owned(),
         footer: if has_next { "] next page".to_owned() } else { String::new() },
     }
 }

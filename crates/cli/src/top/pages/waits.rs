@@ -109,7 +109,11 @@ mod tests {
 
     #[test]
     fn a_chain_is_one_tree_and_each_holder_is_expanded_once() {
-        let found = lines(&[contended("r1", "a", &["b"], 1), contended("r2", "b", &["c", "d"], 5), contended("r0", "a", &["d"], 1)]);
+        let found = lines(&[
+            contended("r1", "a", &["b"], 1),
+            contended("r2", "b", &["c", "d"], 5),
+            contended("r0", "a", &["d"], 1),
+        ]);
         assert_eq!(
             found,
             [

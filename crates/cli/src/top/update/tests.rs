@@ -72,7 +72,9 @@ fn answer(model: &mut Model, data: PageData) -> Update {
 }
 
 fn keys(model: &mut Model, text: &str) -> Vec<Job> {
-    text.chars().flat_map(|letter| model.key(if letter == '\n' { Key::Enter } else { Key::Char(letter) }).jobs).collect()
+    text.chars()
+        .flat_map(|letter| model.key(if letter == '\n' { Key::Enter } else { Key::Char(letter) }).jobs)
+        .collect()
 }
 
 /// The query of a job.
@@ -106,7 +108,8 @@ fn a_problem_keeps_what_is_shown_and_ends_with_the_next_answer() {
     answer(&mut model, leases(&["a"], None));
     model.tick(2_000, 0);
     let query = model.query();
-    let failed = JobAnswer::Refreshed { query, overview: Err("no server".into()), page: Err(String::new()), took_ms: 1 };
+    let failed =
+        JobAnswer::Refreshed { query, overview: Err("no server".into()), page: Err(String::new()), took_ms: 1 };
     model.answer(failed);
     assert_eq!((model.problem.as_deref(), model.content.len()), (Some("no server"), 1));
     assert_eq!(model.tick(2_500, 0), Update::default());
@@ -208,12 +211,18 @@ fn an_action_needs_a_preview_and_a_reason() {
     let jobs = keys(&mut model, "worker q is stuck\n");
     assert_eq!(jobs, [Job::Act(action, "a".into(), "worker q is stuck".into())]);
     assert_eq!(keys(&mut model, "\n\nq"), [], "it is sent once, and letters quit nothing");
-    let refused = JobAnswer::Acted { action, resource: resource.clone(), reason: "x".into(), result: Err("PERMISSION_DENIED".into()) };
+    let refused = JobAnswer::Acted {
+        action,
+        resource: resource.clone(),
+        reason: "x".into(),
+        result: Err("PERMISSION_DENIED".into()),
+    };
     model.answer(refused);
     assert!(matches!(&model.focus, Focus::Action(dialog) if dialog.problem.as_deref() == Some("PERMISSION_DENIED")));
     assert_eq!(keys(&mut model, "\n").len(), 1, "it can be tried again");
     model.tick(0, 1_700_000_000_000);
-    let update = model.answer(JobAnswer::Acted { action, resource, reason: "worker q is stuck".into(), result: Ok(()) });
+    let update =
+        model.answer(JobAnswer::Acted { action, resource, reason: "worker q is stuck".into(), result: Ok(()) });
     assert_eq!((model.focus == Focus::Page, update.jobs.len()), (true, 1), "the page is read again");
     assert_eq!((model.done.len(), model.done[0].wall_ms), (1, 1_700_000_000_000));
 }
@@ -239,7 +248,9 @@ fn commands_switch_views_and_unknown_ones_say_what_exists() {
     keys(&mut model, ":clu\n");
     assert_eq!(model.view, View::Cluster);
     keys(&mut model, ":pods\n");
-    assert!(model.message.as_ref().is_some_and(|(text, _)| text.contains("no view `pods`") && text.contains("handovers")));
+    assert!(
+        model.message.as_ref().is_some_and(|(text, _)| text.contains("no view `pods`") && text.contains("handovers"))
+    );
     keys(&mut model, ":");
     model.key(Key::Char('d'));
     model.key(Key::Tab);

@@ -43,9 +43,8 @@ pub fn events(timeline: &ResourceTimeline, entries: &[AuditEntryBody]) -> Vec<Ti
     let granted: BTreeMap<u64, &HoldSpan> =
         timeline.holds.iter().filter_map(|hold| Some((hold.granted_entry?, hold))).collect();
     let ended: BTreeMap<&str, &HoldSpan> = timeline.holds.iter().map(|hold| (hold.lease.as_str(), hold)).collect();
-    let by_token = |number: u64| {
-        timeline.holds.iter().find(|hold| hold.tokens.iter().any(|(_, token)| *token == number))
-    };
+    let by_token =
+        |number: u64| timeline.holds.iter().find(|hold| hold.tokens.iter().any(|(_, token)| *token == number));
     let mut events = Vec::with_capacity(sorted.len());
     let mut at = 0;
     for entry in sorted {
@@ -78,10 +77,15 @@ pub fn events(timeline: &ResourceTimeline, entries: &[AuditEntryBody]) -> Vec<Ti
                     None => {}
                 }
                 words.extend(entry.access.clone().filter(|access| access != "exclusive"));
-                words.push(entry.ttl_ms.map_or_else(|| "ttl of its session".to_owned(), |ttl| format!("ttl {}", duration(ttl))));
+                words.push(
+                    entry
+                        .ttl_ms
+                        .map_or_else(|| "ttl of its session".to_owned(), |ttl| format!("ttl {}", duration(ttl))),
+                );
             }
             "ended" | "hold_confirmed" => {
-                let (state, reason) = (entry.state.clone().unwrap_or_default(), entry.reason.clone().unwrap_or_default());
+                let (state, reason) =
+                    (entry.state.clone().unwrap_or_default(), entry.reason.clone().unwrap_or_default());
                 match (state.is_empty(), state == reason) {
                     (true, _) => words.push("confirmed".to_owned()),
                     (false, true) => words.push(state),
@@ -183,7 +187,8 @@ mod tests {
             .into_iter()
             .map(|event| (event.at_ms - start, event.event, event.holder, event.detail))
             .collect();
-        let line = |at, event: &str, holder: &str, detail: &str| (at, event.to_owned(), holder.to_owned(), detail.to_owned());
+        let line =
+            |at, event: &str, holder: &str, detail: &str| (at, event.to_owned(), holder.to_owned(), detail.to_owned());
         assert_eq!(
             found,
             [
@@ -191,7 +196,12 @@ mod tests {
                 line(10_000, "silent", "a", "no renewal arrives from here on"),
                 line(20_000, "ended", "a", "expired: ttl, held 20 s, no renewal for 10 s"),
                 line(20_007, "granted", "b", "gap 7 ms, ttl 10 s"),
-                line(26_000, "refused", "a", "ledger refused 2 writes, its mark is 11, reported 6.0 s after the lease ended"),
+                line(
+                    26_000,
+                    "refused",
+                    "a",
+                    "ledger refused 2 writes, its mark is 11, reported 6.0 s after the lease ended"
+                ),
                 line(30_000, "silent", "b", "no renewal for 10 s, and it still holds"),
             ]
         );
