@@ -30,7 +30,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandError, CommandOutput, CommandResult};
 use crate::table::format_time;
-use message::Message;
+use message::ScreenMessage;
 use model::DoneAction;
 
 /// Watch leases, waiters and holes in a terminal, and revoke or hand off with a preview
@@ -79,7 +79,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
             let ended = std::panic::catch_unwind(work).unwrap_or_else(|_| Err("a thread has panicked".to_owned()));
             if let Err(problem) = ended {
                 // The screen is gone already if this fails.
-                let _ = sender.send(Message::Failed(problem));
+                let _ = sender.send(ScreenMessage::Failed(problem));
             }
         }),
     )?;

@@ -1,10 +1,10 @@
-//! Counters of the server for the header, read from its metrics, and the rates between two readings.
+//! ServerCounters of the server for the header, read from its metrics, and the rates between two readings.
 
 use std::time::Duration;
 
-/// Counters at one moment. Those of the server's own work start with it.
+/// ServerCounters at one moment. Those of the server's own work start with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Counters {
+pub struct ServerCounters {
     /// Renewals, alone and in batches.
     pub renewals: f64,
     /// Batches that became durable, and the seconds that took.
@@ -16,7 +16,7 @@ pub struct Counters {
     pub holes: f64,
 }
 
-impl Counters {
+impl ServerCounters {
     /// Reads the text of `/metrics`. What it does not contain is zero.
     pub fn parse(text: &str) -> Self {
         let mut counters = Self::default();
@@ -42,15 +42,15 @@ impl Counters {
 
 /// What happens per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Rates {
+pub struct ServerRates {
     pub renewals_per_second: f64,
     /// Mean time to make a batch durable, in milliseconds; none if nothing was written.
     pub sync_ms: Option<f64>,
 }
 
-impl Rates {
+impl ServerRates {
     /// The rates between two readings; none if a counter started again.
-    pub fn between(before: &Counters, after: &Counters, elapsed: Duration) -> Option<Self> {
+    pub fn between(before: &ServerCounters, after: &ServerCounters, elapsed: Duration) -> Option<Self> {
         let (renewals, syncs) = (after.renewals - before.renewals, after.syncs - before.syncs);
         let seconds = elapsed.as_secs_f64();
         if renewals < 0.0 || syncs < 0.0 || seconds <= 0.0 {
@@ -79,21 +79,24 @@ mod tests {
 
     #[test]
     fn counters_are_read_from_the_metrics() {
-        let counters = Counters::parse(METRICS);
-        let expected = Counters { renewals: 43.0, syncs: 10.0, sync_seconds: 0.02, zombies: 3.0, holes: 5.0 };
+        let counters = ServerCounters::parse(METRICS);
+        let expected = ServerCounters { renewals: 43.0, syncs: 10.0, sync_seconds: 0.02, zombies: 3.0, holes: 5.0 };
         assert_eq!(counters, expected);
-        assert_eq!(Counters::parse("nothing\n\n{ }"), Counters::default());
+        assert_eq!(ServerCounters::parse("nothing\n\n{ }"), ServerCounters::default());
     }
 
     #[test]
     fn rates_are_those_between_two_readings_and_not_after_a_restart() {
-        let before = Counters::parse(METRICS);
-        let after = Counters { renewals: 63.0, syncs: 14.0, sync_seconds: 0.03, ..before };
-        let rates = Rates::between(&before, &after, Duration::from_secs(2)).expect("two readings");
+        let before = ServerCounters::parse(METRICS);
+        let after = ServerCounters { renewals: 63.0, syncs: 14.0, sync_seconds: 0.03, ..before };
+        let rates = ServerRates::between(&before, &after, Duration::from_secs(2)).expect("two readings");
         assert!((rates.renewals_per_second - 10.0).abs() < 1e-9);
         assert!((rates.sync_ms.expect("syncs") - 2.5).abs() < 1e-9);
-        assert_eq!(Rates::between(&before, &before, Duration::from_secs(1)).and_then(|rates| rates.sync_ms), None);
-        assert_eq!(Rates::between(&after, &before, Duration::from_secs(2)), None);
-        assert_eq!(Rates::between(&before, &after, Duration::ZERO), None);
+        assert_eq!(
+            ServerRates::between(&before, &before, Duration::from_secs(1)).and_then(|rates| rates.sync_ms),
+            None
+        );
+        assert_eq!(ServerRates::between(&after, &before, Duration::from_secs(2)), None);
+        assert_eq!(ServerRates::between(&before, &after, Duration::ZERO), None);
     }
 }

@@ -8,13 +8,13 @@ use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Modifier, Style};
 
-use super::model::{Focus, Model, header_rows};
+use super::model::{Focus, ScreenModel, header_rows};
 use super::page_content::{PageContent, Tone, ToneText};
-use super::view::View;
+use super::view::TopView;
 use crate::terminal_text::escape_line;
 
 /// Draws the screen. Returns the place of the cursor, if a text is being typed.
-pub fn draw(model: &Model, buffer: &mut Buffer) -> Option<(u16, u16)> {
+pub fn draw(model: &ScreenModel, buffer: &mut Buffer) -> Option<(u16, u16)> {
     let area = buffer.area;
     let mut lines = Lines { area, next: area.y };
     header::draw(model, &mut lines, buffer, header_rows(area.height));
@@ -22,6 +22,13 @@ pub fn draw(model: &Model, buffer: &mut Buffer) -> Option<(u16, u16)> {
     let last = if area.height > 1 { 1 } else { 0 };
     let body = lines.rest(last);
     match &model.content {
+        _ if model.content_of.is_none() && model.problem.is_none() => {
+            put_line(
+                buffer,
+                Rect { height: body.height.min(1), ..body },
+                &[ToneText::dim("waiting for the server...")],
+            );
+        }
         PageContent::Table(table) => table::draw(table, model.selected, model.scroll, body, buffer),
         PageContent::Lines(text) => {
             let shown = text.iter().skip(model.scroll).take(usize::from(body.height));
@@ -34,7 +41,7 @@ pub fn draw(model: &Model, buffer: &mut Buffer) -> Option<(u16, u16)> {
     let cursor = bottom_line(model, bottom, buffer);
     match &model.focus {
         Focus::Help => {
-            dialog::help(body, buffer);
+            dialog::help(area, buffer);
             None
         }
         Focus::Action(action) => dialog::action(action, body, buffer),
@@ -94,7 +101,7 @@ fn put(buffer: &mut Buffer, line: Rect, text: &str, style: Style) -> u16 {
 }
 
 /// Which page this is, and what is selected.
-fn title(model: &Model, line: Rect, buffer: &mut Buffer) {
+fn title(model: &ScreenModel, line: Rect, buffer: &mut Buffer) {
     let mut texts = Vec::new();
     match &model.resource {
         Some(resource) => {
@@ -110,7 +117,7 @@ fn title(model: &Model, line: Rect, buffer: &mut Buffer) {
             if model.stuck {
                 texts.push(ToneText::new("  only stuck", Tone::Warn));
             }
-            if let Some(sort) = model.sort.filter(|_| model.view == View::Leases) {
+            if let Some(sort) = model.sort.filter(|_| model.view == TopView::Leases) {
                 let direction = if model.descending { "largest first" } else { "smallest first" };
                 texts.push(ToneText::dim("  sorted by "));
                 texts.push(ToneText::plain(format!("{}, {direction}", sort.word().replace('_', " "))));
@@ -125,7 +132,7 @@ fn title(model: &Model, line: Rect, buffer: &mut Buffer) {
 }
 
 /// What is typed, a message, or the keys.
-fn bottom_line(model: &Model, line: Rect, buffer: &mut Buffer) -> Option<(u16, u16)> {
+fn bottom_line(model: &ScreenModel, line: Rect, buffer: &mut Buffer) -> Option<(u16, u16)> {
     let typed = |buffer: &mut Buffer, start: &str, text: &str| {
         // The end of a long text is what is being typed.
         let room = usize::from(line.width).saturating_sub(start.len() + 1);
@@ -153,7 +160,7 @@ fn bottom_line(model: &Model, line: Rect, buffer: &mut Buffer) -> Option<(u16, u
     }
     let keys = match (&model.resource, model.view) {
         (Some(_), _) => "Esc back  r revoke  h hand off  j/k scroll  ? help  q quit",
-        (None, View::Leases) => {
+        (None, TopView::Leases) => {
             "Enter describe  / filter  s sort  ! stuck  : view  r revoke  h hand off  ? help  q quit"
         }
         (None, _) => "Enter describe  : view  j/k select  p pause  ? help  q quit",

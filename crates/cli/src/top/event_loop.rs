@@ -10,11 +10,11 @@ use signal_hook::iterator::Signals;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::draw::draw;
-use super::job::Job;
+use super::job::ServerJob;
 use super::key::Key;
-use super::message::Message;
-use super::model::{DoneAction, Model};
-use super::terminal::{CellWriter, ScreenGuard};
+use super::message::ScreenMessage;
+use super::model::{DoneAction, ScreenModel};
+use super::terminal::{ScreenGuard, TerminalWriter};
 use super::update::Update;
 
 /// Longest time without a look at the clock.
@@ -23,15 +23,15 @@ const TICK: Duration = Duration::from_millis(200);
 /// Shows the screen until the user quits. Returns the actions that were done.
 pub fn run(
     interval: Duration,
-    messages: &Receiver<Message>,
-    jobs: &UnboundedSender<Job>,
+    messages: &Receiver<ScreenMessage>,
+    jobs: &UnboundedSender<ServerJob>,
 ) -> Result<Vec<DoneAction>, String> {
     let failed = |error: std::io::Error| format!("cannot draw on the terminal: {error}");
     let guard = ScreenGuard::new().map_err(failed)?;
-    let mut terminal = Terminal::new(CellWriter::new()).map_err(failed)?;
+    let mut terminal = Terminal::new(TerminalWriter::new()).map_err(failed)?;
     let size = terminal.size().map_err(failed)?;
     let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-    let mut model = Model::new(interval_ms, (size.width, size.height));
+    let mut model = ScreenModel::new(interval_ms, (size.width, size.height));
     let started = Instant::now();
     loop {
         let now_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -45,11 +45,11 @@ pub fn run(
         });
         drawn.map_err(failed)?;
         let mut update = match messages.recv_timeout(TICK) {
-            Ok(Message::Key(key)) => model.key(key),
-            Ok(Message::Resize(columns, rows)) => model.resize((columns, rows)),
-            Ok(Message::Answer(answer)) => model.answer(*answer),
-            Ok(Message::Terminate) => Update { jobs: Vec::new(), quit: true },
-            Ok(Message::Failed(problem)) => return Err(problem),
+            Ok(ScreenMessage::Key(key)) => model.key(key),
+            Ok(ScreenMessage::Resize(columns, rows)) => model.resize((columns, rows)),
+            Ok(ScreenMessage::Answer(answer)) => model.answer(*answer),
+            Ok(ScreenMessage::Terminate) => Update { jobs: Vec::new(), quit: true },
+            Ok(ScreenMessage::Failed(problem)) => return Err(problem),
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => return Err("a thread has ended".to_owned()),
         };
@@ -61,7 +61,7 @@ pub fn run(
     }
 }
 
-fn send(update: &mut Update, jobs: &UnboundedSender<Job>) -> Result<(), String> {
+fn send(update: &mut Update, jobs: &UnboundedSender<ServerJob>) -> Result<(), String> {
     for job in update.jobs.drain(..) {
         jobs.send(job).map_err(|_| "the thread of the server has ended".to_owned())?;
     }
@@ -74,18 +74,18 @@ fn wall_ms() -> u64 {
 }
 
 /// Reads keys until the screen is gone. Runs on a thread of its own.
-pub fn read_keys(messages: &Sender<Message>) {
+pub fn read_keys(messages: &Sender<ScreenMessage>) {
     loop {
         let message = match crossterm::event::read() {
             Ok(Event::Key(event)) => match key(event) {
-                Some(key) => Message::Key(key),
+                Some(key) => ScreenMessage::Key(key),
                 None => continue,
             },
-            Ok(Event::Resize(columns, rows)) => Message::Resize(columns, rows),
+            Ok(Event::Resize(columns, rows)) => ScreenMessage::Resize(columns, rows),
             Ok(_) => continue,
-            Err(error) => Message::Failed(format!("cannot read the terminal: {error}")),
+            Err(error) => ScreenMessage::Failed(format!("cannot read the terminal: {error}")),
         };
-        let has_failed = matches!(message, Message::Failed(_));
+        let has_failed = matches!(message, ScreenMessage::Failed(_));
         if messages.send(message).is_err() || has_failed {
             return;
         }
@@ -93,9 +93,9 @@ pub fn read_keys(messages: &Sender<Message>) {
 }
 
 /// Reports signals that end the process, so that it restores the terminal first. Runs on a thread of its own.
-pub fn wait_for_signals(mut signals: Signals, messages: &Sender<Message>) {
+pub fn wait_for_signals(mut signals: Signals, messages: &Sender<ScreenMessage>) {
     for _ in signals.forever() {
-        if messages.send(Message::Terminate).is_err() {
+        if messages.send(ScreenMessage::Terminate).is_err() {
             return;
         }
     }

@@ -7,14 +7,14 @@ use leasehold::types::LeaseSort;
 use leasehold_server::dashboard::action_effects::OperatorAction;
 use leasehold_server::dashboard::handovers::HandoverRow;
 
-use super::counters::{Counters, Rates};
+use super::counters::{ServerCounters, ServerRates};
 use super::filter::Filter;
 
 /// A request to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Job {
+pub enum ServerJob {
     /// The overview, and one page.
-    Refresh(PageQuery),
+    Refresh(ScreenQuery),
     /// What an action would do.
     Preview(OperatorAction, String),
     /// An action on a resource, with its reason.
@@ -23,7 +23,7 @@ pub enum Job {
 
 /// A page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PageQuery {
+pub enum ScreenQuery {
     Leases(LeaseQuery),
     Waits,
     Deadlocks,
@@ -48,21 +48,21 @@ pub struct LeaseQuery {
 
 /// The state of the grantor and of its server.
 #[derive(Clone, Debug)]
-pub struct Overview {
+pub struct ServerOverview {
     pub status: StatusBody,
     /// The cluster; none if the caller may not see it.
     pub cluster: Option<ClusterBody>,
     /// None if the caller may not read metrics.
-    pub counters: Option<Counters>,
+    pub counters: Option<ServerCounters>,
     /// None until counters were read twice.
-    pub rates: Option<Rates>,
+    pub rates: Option<ServerRates>,
 }
 
 /// The data of a page.
 #[derive(Clone, Debug)]
 pub enum PageData {
     Leases { leases: Vec<ListedLeaseBody>, next: Option<String> },
-    Waits(Vec<ContendedResource>),
+    Waits(Vec<ResourceWaiters>),
     Deadlocks(Vec<DeadlockBody>),
     Coverage { resources: Vec<CoverageBody>, next: Option<u32> },
     Handovers { rows: Vec<HandoverRow>, entries: usize },
@@ -73,7 +73,7 @@ pub enum PageData {
 
 /// A resource with waiters.
 #[derive(Clone, Debug, Default)]
-pub struct ContendedResource {
+pub struct ResourceWaiters {
     pub resource: String,
     /// Names of the holders that are listed.
     pub holders: Vec<String>,
@@ -95,7 +95,7 @@ pub struct ResourceData {
 
 /// What an action would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ActionPreview {
+pub struct PreviewText {
     pub effects: Vec<String>,
     /// What the targets do to the old holder: whether all refuse it, a summary, and a line for each.
     pub targets: Option<(bool, String, Vec<String>)>,
@@ -103,10 +103,10 @@ pub struct ActionPreview {
 
 /// An answer.
 #[derive(Clone, Debug)]
-pub enum JobAnswer {
+pub enum ServerAnswer {
     Refreshed {
-        query: PageQuery,
-        overview: Result<Box<Overview>, String>,
+        query: ScreenQuery,
+        overview: Result<Box<ServerOverview>, String>,
         page: Result<PageData, String>,
         /// How long it took.
         took_ms: u64,
@@ -114,7 +114,7 @@ pub enum JobAnswer {
     Preview {
         action: OperatorAction,
         resource: String,
-        result: Result<ActionPreview, String>,
+        result: Result<PreviewText, String>,
     },
     Acted {
         action: OperatorAction,

@@ -1,13 +1,13 @@
-//! The state of the screen. It knows no terminal and no server: messages change it ([`Model::update`] in `update.rs`), and `draw` shows it.
+//! The state of the screen. It knows no terminal and no server: messages change it ([`ScreenModel::update`] in `update.rs`), and `draw` shows it.
 
 use leasehold::types::LeaseSort;
 use leasehold_server::dashboard::action_effects::OperatorAction;
 
 use super::filter::Filter;
-use super::job::{ActionPreview, LeaseQuery, Overview, PageData, PageQuery};
+use super::job::{LeaseQuery, PageData, PreviewText, ScreenQuery, ServerOverview};
 use super::page_content::{PageContent, Tone};
 use super::pages;
-use super::view::View;
+use super::view::TopView;
 
 /// What the keys act on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct ActionDialog {
     pub action: OperatorAction,
     pub resource: String,
     /// What it would do; none until the server has answered.
-    pub preview: Option<Result<ActionPreview, String>>,
+    pub preview: Option<Result<PreviewText, String>>,
     pub reason: String,
     /// The action was sent and not answered yet.
     pub sent: bool,
@@ -49,7 +49,7 @@ pub struct DoneAction {
 
 /// Where a page of a listing starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum PageStart {
+pub enum PageCursor {
     #[default]
     First,
     /// A cursor of leases.
@@ -60,8 +60,8 @@ pub enum PageStart {
 
 /// The state of the screen.
 #[derive(Debug)]
-pub struct Model {
-    pub view: View,
+pub struct ScreenModel {
+    pub view: TopView,
     /// The resource that is described, on top of the view.
     pub resource: Option<String>,
     pub filter: Filter,
@@ -70,24 +70,23 @@ pub struct Model {
     pub sort: Option<LeaseSort>,
     pub descending: bool,
     /// Starts of the pages before the current one, and of the current one.
-    pub starts: Vec<PageStart>,
+    pub starts: Vec<PageCursor>,
     /// Where the next page starts; none on the last one.
-    pub next: Option<PageStart>,
+    pub next: Option<PageCursor>,
     pub selected: usize,
     /// The first row that is drawn.
     pub scroll: usize,
     /// What is shown, and the query that it answers.
     pub content: PageContent,
-    pub content_of: Option<PageQuery>,
-    pub overview: Option<Box<Overview>>,
+    pub content_of: Option<ScreenQuery>,
+    pub overview: Option<Box<ServerOverview>>,
     /// Why the last refresh failed.
     pub problem: Option<String>,
     /// When the last answer arrived, in milliseconds of the screen's clock.
     pub answered_ms: Option<u64>,
-    /// Servers answered before the problem, and may have been restarted.
     pub paused: bool,
-    /// A refresh was requested and not answered yet.
-    pub in_flight: bool,
+    /// The query of the refresh that was requested last and not answered yet.
+    pub in_flight: Option<ScreenQuery>,
     /// When the next refresh is due.
     pub due_ms: u64,
     pub interval_ms: u64,
@@ -111,16 +110,16 @@ pub const fn header_rows(rows: u16) -> u16 {
     }
 }
 
-impl Model {
+impl ScreenModel {
     pub fn new(interval_ms: u64, size: (u16, u16)) -> Self {
         Self {
-            view: View::Leases,
+            view: TopView::Leases,
             resource: None,
             filter: Filter::default(),
             stuck: false,
             sort: None,
             descending: false,
-            starts: vec![PageStart::First],
+            starts: vec![PageCursor::First],
             next: None,
             selected: 0,
             scroll: 0,
@@ -130,7 +129,7 @@ impl Model {
             problem: None,
             answered_ms: None,
             paused: false,
-            in_flight: false,
+            in_flight: None,
             due_ms: 0,
             interval_ms,
             focus: Focus::Page,
@@ -149,44 +148,44 @@ impl Model {
     }
 
     /// The query of the current page.
-    pub fn query(&self) -> PageQuery {
+    pub fn query(&self) -> ScreenQuery {
         if let Some(resource) = &self.resource {
-            return PageQuery::Resource(resource.clone());
+            return ScreenQuery::Resource(resource.clone());
         }
         let rows = u32::try_from(self.page_rows()).unwrap_or(u32::MAX);
         let start = self.starts.last().cloned().unwrap_or_default();
         let number = match start {
-            PageStart::Number(number) => number,
+            PageCursor::Number(number) => number,
             _ => 0,
         };
         match self.view {
-            View::Leases => PageQuery::Leases(LeaseQuery {
+            TopView::Leases => ScreenQuery::Leases(LeaseQuery {
                 filter: self.filter.clone(),
                 stuck: self.stuck,
                 sort: self.sort,
                 descending: self.descending,
-                cursor: if let PageStart::Cursor(cursor) = start { cursor } else { String::new() },
+                cursor: if let PageCursor::Cursor(cursor) = start { cursor } else { String::new() },
                 rows,
             }),
-            View::Waits => PageQuery::Waits,
-            View::Deadlocks => PageQuery::Deadlocks,
-            View::Coverage => {
+            TopView::Waits => ScreenQuery::Waits,
+            TopView::Deadlocks => ScreenQuery::Deadlocks,
+            TopView::Coverage => {
                 let cursor = u32::try_from(number).unwrap_or(0);
-                PageQuery::Coverage { prefix: self.filter.prefix.clone(), cursor, rows }
+                ScreenQuery::Coverage { prefix: self.filter.prefix.clone(), cursor, rows }
             }
-            View::Handovers => PageQuery::Handovers,
-            View::Cluster => PageQuery::Cluster,
-            View::Audit => PageQuery::Audit { resource: self.filter.prefix.clone(), before: number, rows },
+            TopView::Handovers => ScreenQuery::Handovers,
+            TopView::Cluster => ScreenQuery::Cluster,
+            TopView::Audit => ScreenQuery::Audit { resource: self.filter.prefix.clone(), before: number, rows },
         }
     }
 
     /// Takes over the data of a page.
-    pub fn show(&mut self, query: PageQuery, data: &PageData) {
+    pub fn show(&mut self, query: ScreenQuery, data: &PageData) {
         let is_same = self.content_of.as_ref() == Some(&query);
         self.next = match data {
-            PageData::Leases { next, .. } => next.clone().map(PageStart::Cursor),
-            PageData::Coverage { next, .. } => next.map(|next| PageStart::Number(next.into())),
-            PageData::Audit { next, .. } => next.map(PageStart::Number),
+            PageData::Leases { next, .. } => next.clone().map(PageCursor::Cursor),
+            PageData::Coverage { next, .. } => next.map(|next| PageCursor::Number(next.into())),
+            PageData::Audit { next, .. } => next.map(PageCursor::Number),
             _ => None,
         };
         let time_ms = self.overview.as_ref().map_or(0, |overview| overview.status.time_ms);

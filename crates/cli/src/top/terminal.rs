@@ -61,17 +61,17 @@ fn restore() {
 }
 
 /// Writes cells to the terminal.
-pub struct CellWriter {
+pub struct TerminalWriter {
     out: Stdout,
 }
 
-impl CellWriter {
+impl TerminalWriter {
     pub fn new() -> Self {
         Self { out: io::stdout() }
     }
 }
 
-impl Backend for CellWriter {
+impl Backend for TerminalWriter {
     type Error = io::Error;
 
     fn draw<'a, I>(&mut self, content: I) -> io::Result<()>

@@ -4,11 +4,11 @@ use leasehold::types::LeaseSort;
 use leasehold_server::dashboard::action_effects::OperatorAction;
 
 use super::filter::Filter;
-use super::job::{Job, JobAnswer, PageData};
+use super::job::{PageData, ServerAnswer, ServerJob};
 use super::key::Key;
-use super::model::{ActionDialog, DoneAction, Focus, Model, PageStart};
+use super::model::{ActionDialog, DoneAction, Focus, PageCursor, ScreenModel};
 use super::page_content::{PageContent, Tone};
-use super::view::View;
+use super::view::TopView;
 
 /// Longest text of an input line.
 const MAX_INPUT: usize = 512;
@@ -20,12 +20,12 @@ const RETRY_MS: u64 = 1_000;
 /// What has to be done after an update.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Update {
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<ServerJob>,
     pub quit: bool,
 }
 
 impl Update {
-    fn job(job: Job) -> Self {
+    fn job(job: ServerJob) -> Self {
         Self { jobs: vec![job], quit: false }
     }
 
@@ -34,11 +34,11 @@ impl Update {
     }
 }
 
-impl Model {
+impl ScreenModel {
     /// Time has passed.
     pub fn tick(&mut self, now_ms: u64, wall_ms: u64) -> Update {
         (self.now_ms, self.wall_ms) = (now_ms, wall_ms);
-        if self.in_flight || self.paused || now_ms < self.due_ms {
+        if self.in_flight.is_some() || self.paused || now_ms < self.due_ms {
             return Update::default();
         }
         self.refresh()
@@ -73,10 +73,10 @@ impl Model {
     }
 
     /// The server has answered.
-    pub fn answer(&mut self, answer: JobAnswer) -> Update {
+    pub fn answer(&mut self, answer: ServerAnswer) -> Update {
         match answer {
-            JobAnswer::Refreshed { query, overview, page, took_ms } => {
-                self.in_flight = false;
+            ServerAnswer::Refreshed { query, overview, page, took_ms } => {
+                self.in_flight = None;
                 let pause = self.interval_ms.max(took_ms.saturating_mul(REST));
                 self.due_ms = self.now_ms + pause;
                 match overview {
@@ -117,7 +117,7 @@ impl Model {
                     }
                 }
             }
-            JobAnswer::Preview { action, resource, result } => {
+            ServerAnswer::Preview { action, resource, result } => {
                 if let Focus::Action(dialog) = &mut self.focus
                     && dialog.action == action
                     && dialog.resource == resource
@@ -126,7 +126,7 @@ impl Model {
                 }
                 Update::default()
             }
-            JobAnswer::Acted { action, resource, reason, result } => self.acted(action, resource, reason, result),
+            ServerAnswer::Acted { action, resource, reason, result } => self.acted(action, resource, reason, result),
         }
     }
 
@@ -161,23 +161,24 @@ impl Model {
     }
 
     fn refresh(&mut self) -> Update {
-        self.in_flight = true;
-        Update::job(Job::Refresh(self.query()))
+        let query = self.query();
+        self.in_flight = Some(query.clone());
+        Update::job(ServerJob::Refresh(query))
     }
 
-    /// Refreshes, unless an answer is awaited, after which the screen is refreshed anyway.
+    /// Refreshes, unless the same refresh is awaited. The thread of the server drops an earlier one.
     fn refresh_now(&mut self) -> Update {
         self.due_ms = self.now_ms;
-        if self.in_flight { Update::default() } else { self.refresh() }
+        if self.in_flight.as_ref() == Some(&self.query()) { Update::default() } else { self.refresh() }
     }
 
     fn go_to_first_page(&mut self) {
-        self.starts = vec![PageStart::First];
+        self.starts = vec![PageCursor::First];
         (self.next, self.selected, self.scroll) = (None, 0, 0);
     }
 
     /// Shows something else.
-    fn go_to(&mut self, view: View, resource: Option<String>) -> Update {
+    fn go_to(&mut self, view: TopView, resource: Option<String>) -> Update {
         if view != self.view {
             self.filter = Filter::default();
         }
@@ -202,7 +203,7 @@ impl Model {
             }
             Key::Char(digit @ '1'..='7') => {
                 let at = digit as usize - '1' as usize;
-                return self.go_to(View::ALL[at], None);
+                return self.go_to(TopView::ALL[at], None);
             }
             Key::Char('/') => match self.view.filter_hint().filter(|_| self.resource.is_none()) {
                 Some(_) => self.focus = Focus::Filter(self.filter.to_string()),
@@ -240,7 +241,7 @@ impl Model {
 
     /// The server sorts and selects.
     fn order_key(&mut self, key: Key) -> Update {
-        if self.view != View::Leases || self.resource.is_some() {
+        if self.view != TopView::Leases || self.resource.is_some() {
             self.say("only leases are sorted; `:leases`");
             return Update::default();
         }
@@ -310,16 +311,16 @@ impl Model {
         match key {
             Key::Esc => {}
             Key::Enter if matches!(text.trim(), "q" | "quit") => return Update::quit(),
-            Key::Enter => match View::from_command(&text) {
+            Key::Enter => match TopView::from_command(&text) {
                 Some(view) => return self.go_to(view, None),
                 None if text.trim().is_empty() => {}
                 None => {
-                    let words = View::ALL.map(View::word).join(", ");
+                    let words = TopView::ALL.map(TopView::word).join(", ");
                     self.message = Some((format!("no view `{}`; use {words} or q", text.trim()), Tone::Bad));
                 }
             },
             Key::Tab => {
-                let full = View::from_command(&text).map_or(text, |view| view.word().to_owned());
+                let full = TopView::from_command(&text).map_or(text, |view| view.word().to_owned());
                 self.focus = Focus::Command(full);
             }
             _ => {
@@ -336,7 +337,7 @@ impl Model {
             Key::Esc => {}
             Key::Enter => {
                 self.filter = match self.view {
-                    View::Leases => Filter::parse(&text),
+                    TopView::Leases => Filter::parse(&text),
                     _ => Filter { prefix: text.trim().to_owned(), holder: None },
                 };
                 self.go_to_first_page();
@@ -364,7 +365,7 @@ impl Model {
             sent: false,
             problem: None,
         });
-        Update::job(Job::Preview(action, resource))
+        Update::job(ServerJob::Preview(action, resource))
     }
 
     fn action_key(&mut self, mut dialog: ActionDialog, key: Key) -> Update {
@@ -387,7 +388,7 @@ impl Model {
                 };
                 if dialog.problem.is_none() {
                     dialog.sent = true;
-                    update = Update::job(Job::Act(dialog.action, dialog.resource.clone(), reason));
+                    update = Update::job(ServerJob::Act(dialog.action, dialog.resource.clone(), reason));
                 }
             }
             _ => {

@@ -2,7 +2,7 @@
 
 /// A view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum View {
+pub enum TopView {
     Leases,
     Waits,
     Deadlocks,
@@ -12,7 +12,7 @@ pub enum View {
     Audit,
 }
 
-impl View {
+impl TopView {
     /// Every view, in the order of its digit key.
     pub const ALL: [Self; 7] =
         [Self::Leases, Self::Waits, Self::Deadlocks, Self::Coverage, Self::Handovers, Self::Cluster, Self::Audit];
@@ -68,13 +68,13 @@ mod tests {
 
     #[test]
     fn a_view_is_found_by_a_unique_start_of_its_word() {
-        for view in View::ALL {
-            assert_eq!(View::from_command(view.word()), Some(view));
+        for view in TopView::ALL {
+            assert_eq!(TopView::from_command(view.word()), Some(view));
         }
-        assert_eq!(View::from_command(" l "), Some(View::Leases));
-        assert_eq!(View::from_command("cl"), Some(View::Cluster));
+        assert_eq!(TopView::from_command(" l "), Some(TopView::Leases));
+        assert_eq!(TopView::from_command("cl"), Some(TopView::Cluster));
         for ambiguous in ["", "c", "x", "leasess"] {
-            assert_eq!(View::from_command(ambiguous), None, "{ambiguous}");
+            assert_eq!(TopView::from_command(ambiguous), None, "{ambiguous}");
         }
     }
 }

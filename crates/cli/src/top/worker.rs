@@ -1,8 +1,10 @@
-//! The thread that talks to the server. It does one job after the other, so that a slow server is never asked twice at a time.
+//! The thread that talks to the server. It does one job after the other, so that a slow server is never asked twice at a time. A refresh
+//! gives way to what the user does meanwhile.
 
 mod history_cache;
 mod pages;
 
+use std::collections::VecDeque;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -16,24 +18,50 @@ use leasehold_server::dashboard::action_effects::{
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::counters::{Counters, Rates};
-use super::job::{ActionPreview, Job, JobAnswer, Overview};
-use super::message::Message;
+use super::counters::{ServerCounters, ServerRates};
+use super::job::{PreviewText, ServerAnswer, ServerJob, ServerOverview};
+use super::message::ScreenMessage;
 use history_cache::HistoryCache;
 
 /// Shortest time between two readings of the metrics, which contain much more than is shown.
 const METRICS_PAUSE: Duration = Duration::from_secs(2);
 
 /// Does jobs until the screen is gone. Runs on a thread of its own.
-pub fn run(endpoints: Endpoints, mut jobs: UnboundedReceiver<Job>, messages: &Sender<Message>) -> Result<(), String> {
+pub fn run(
+    endpoints: Endpoints,
+    mut jobs: UnboundedReceiver<ServerJob>,
+    messages: &Sender<ScreenMessage>,
+) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start the runtime: {error}"))?;
     runtime.block_on(async {
-        let mut worker =
-            Worker { client: Client::from(endpoints), counters: None, rates: None, history: HistoryCache::default() };
-        while let Some(job) = jobs.recv().await {
-            let answer = worker.answer(job).await;
-            if messages.send(Message::Answer(Box::new(answer))).is_err() {
+        let mut worker = ServerWorker {
+            client: Client::from(endpoints),
+            counters: None,
+            rates: None,
+            history: HistoryCache::default(),
+        };
+        let mut queue = VecDeque::new();
+        loop {
+            let next = match queue.pop_front() {
+                None => jobs.recv().await,
+                queued => queued,
+            };
+            let Some(job) = next else { break };
+            let answer = tokio::select! {
+                answer = worker.answer(job.clone()) => answer,
+                newer = jobs.recv(), if matches!(job, ServerJob::Refresh(_)) => match newer {
+                    None => break,
+                    // A refresh may be slow. It gives way, and is repeated unless another one replaces it.
+                    Some(newer) => {
+                        let replaces = matches!(newer, ServerJob::Refresh(_));
+                        queue.push_back(newer);
+                        queue.extend((!replaces).then_some(job));
+                        continue;
+                    }
+                },
+            };
+            if messages.send(ScreenMessage::Answer(Box::new(answer))).is_err() {
                 break;
             }
         }
@@ -41,18 +69,18 @@ pub fn run(endpoints: Endpoints, mut jobs: UnboundedReceiver<Job>, messages: &Se
     Ok(())
 }
 
-struct Worker {
+struct ServerWorker {
     client: Client,
     /// The last reading of the metrics.
-    counters: Option<(Counters, Instant)>,
-    rates: Option<Rates>,
+    counters: Option<(ServerCounters, Instant)>,
+    rates: Option<ServerRates>,
     history: HistoryCache,
 }
 
-impl Worker {
-    async fn answer(&mut self, job: Job) -> JobAnswer {
+impl ServerWorker {
+    async fn answer(&mut self, job: ServerJob) -> ServerAnswer {
         match job {
-            Job::Refresh(query) => {
+            ServerJob::Refresh(query) => {
                 let started = Instant::now();
                 let overview = self.overview().await;
                 let page = match &overview {
@@ -62,26 +90,26 @@ impl Worker {
                 };
                 let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
                 let overview = overview.map(Box::new).map_err(|error| error.to_string());
-                JobAnswer::Refreshed { query, overview, page, took_ms }
+                ServerAnswer::Refreshed { query, overview, page, took_ms }
             }
-            Job::Preview(action, resource) => {
+            ServerJob::Preview(action, resource) => {
                 let result = self.preview(action, &resource).await.map_err(|error| error.to_string());
-                JobAnswer::Preview { action, resource, result }
+                ServerAnswer::Preview { action, resource, result }
             }
-            Job::Act(action, resource, reason) => {
+            ServerJob::Act(action, resource, reason) => {
                 let result = self.act(action, &resource, &reason).await.map_err(|error| error.to_string());
-                JobAnswer::Acted { action, resource, reason, result }
+                ServerAnswer::Acted { action, resource, reason, result }
             }
         }
     }
 
-    async fn overview(&mut self) -> Result<Overview, Error> {
+    async fn overview(&mut self) -> Result<ServerOverview, Error> {
         let status = self.client.status().await?;
         let cluster = self.client.cluster().await.ok();
         if self.counters.is_none_or(|(_, read)| read.elapsed() >= METRICS_PAUSE) {
             self.read_counters().await;
         }
-        Ok(Overview { status, cluster, counters: self.counters.map(|(counters, _)| counters), rates: self.rates })
+        Ok(ServerOverview { status, cluster, counters: self.counters.map(|(counters, _)| counters), rates: self.rates })
     }
 
     async fn read_counters(&mut self) {
@@ -91,12 +119,12 @@ impl Worker {
             (self.counters, self.rates) = (None, None);
             return;
         };
-        let counters = Counters::parse(&text);
-        self.rates = self.counters.and_then(|(before, read)| Rates::between(&before, &counters, now - read));
+        let counters = ServerCounters::parse(&text);
+        self.rates = self.counters.and_then(|(before, read)| ServerRates::between(&before, &counters, now - read));
         self.counters = Some((counters, now));
     }
 
-    async fn preview(&self, action: OperatorAction, resource: &str) -> Result<ActionPreview, Error> {
+    async fn preview(&self, action: OperatorAction, resource: &str) -> Result<PreviewText, Error> {
         let view = self.client.show(resource).await?;
         let next = self.client.first_waiters(resource, 1).await?;
         let charter = self.client.charters(Some(resource)).await?.into_iter().next().map(|(_, charter)| charter);
@@ -131,7 +159,7 @@ impl Worker {
         let targets = facts
             .target_outcome()
             .map(|outcome| (outcome.is_fenced, outcome.summary, outcome.lines.into_iter().map(sentence).collect()));
-        Ok(ActionPreview { effects: facts.effects().into_iter().map(sentence).collect(), targets })
+        Ok(PreviewText { effects: facts.effects().into_iter().map(sentence).collect(), targets })
     }
 
     async fn act(&self, action: OperatorAction, resource: &str, reason: &str) -> Result<(), Error> {

@@ -8,7 +8,7 @@ use super::put_line;
 use crate::terminal_text::escape_line;
 use crate::top::model::ActionDialog;
 use crate::top::page_content::{Tone, ToneText};
-use crate::top::view::View;
+use crate::top::view::TopView;
 use leasehold_server::dashboard::action_effects::OperatorAction;
 
 /// The keys of the page.
@@ -34,10 +34,10 @@ pub fn help(area: Rect, buffer: &mut Buffer) {
     let key = |(key, meaning): &(&str, &str)| {
         vec![ToneText::new(format!("{key:<16}"), Tone::Strong), ToneText::plain(*meaning)]
     };
-    let view = |view: &View| {
+    let view = |view: &TopView| {
         vec![ToneText::new(format!(":{:<15}", view.word()), Tone::Strong), ToneText::plain(view.meaning())]
     };
-    let lines: Vec<_> = KEYS.iter().map(key).chain([Vec::new()]).chain(View::ALL.iter().map(view)).collect();
+    let lines: Vec<_> = KEYS.iter().map(key).chain([Vec::new()]).chain(TopView::ALL.iter().map(view)).collect();
     put_box(area, buffer, "Keys", &lines);
 }
 

@@ -6,16 +6,16 @@ use ratatui_core::style::{Modifier, Style};
 
 use super::{Lines, put_line};
 use crate::table::format_duration;
-use crate::top::job::Overview;
-use crate::top::model::Model;
+use crate::top::job::ServerOverview;
+use crate::top::model::ScreenModel;
 use crate::top::page_content::{Tone, ToneText};
 
 /// Age of an answer, in intervals, from which on it is shown.
 const STALE_INTERVALS: u64 = 3;
 
 /// Draws the first lines of the header that fit into `rows`.
-pub fn draw(model: &Model, lines: &mut Lines, buffer: &mut Buffer, rows: u16) {
-    let texts: [fn(&Overview) -> Vec<ToneText>; 3] = [counts, work, ends];
+pub fn draw(model: &ScreenModel, lines: &mut Lines, buffer: &mut Buffer, rows: u16) {
+    let texts: [fn(&ServerOverview) -> Vec<ToneText>; 3] = [counts, work, ends];
     for row in 0..rows {
         let line = lines.take();
         match (row, &model.overview) {
@@ -31,7 +31,7 @@ pub fn draw(model: &Model, lines: &mut Lines, buffer: &mut Buffer, rows: u16) {
 }
 
 /// The name of the cluster and its leader, and whether the screen is current.
-fn first_line(model: &Model, line: Rect, buffer: &mut Buffer) {
+fn first_line(model: &ScreenModel, line: Rect, buffer: &mut Buffer) {
     buffer.set_style(line, Style::new().add_modifier(Modifier::BOLD));
     let mut texts = vec![ToneText::new("leasehold top", Tone::Strong)];
     if let Some(overview) = &model.overview {
@@ -49,7 +49,7 @@ fn first_line(model: &Model, line: Rect, buffer: &mut Buffer) {
 }
 
 /// Whether the screen is current, on the right.
-fn state(model: &Model) -> ToneText {
+fn state(model: &ScreenModel) -> ToneText {
     let age = model.answered_ms.map(|at| model.now_ms.saturating_sub(at));
     match (model.paused, &model.problem, age) {
         (true, _, _) => ToneText::new(" paused", Tone::Warn),
@@ -69,7 +69,7 @@ fn value(texts: &mut Vec<ToneText>, label: &str, value: impl Into<String>, tone:
     texts.push(ToneText::new(value, tone));
 }
 
-fn counts(overview: &Overview) -> Vec<ToneText> {
+fn counts(overview: &ServerOverview) -> Vec<ToneText> {
     let (status, mut texts) = (&overview.status, Vec::new());
     value(&mut texts, "leases", status.held.to_string(), Tone::Strong);
     value(&mut texts, "waiters", status.waiters.to_string(), if status.waiters > 0 { Tone::Warn } else { Tone::Plain });
@@ -82,7 +82,7 @@ fn counts(overview: &Overview) -> Vec<ToneText> {
     texts
 }
 
-fn work(overview: &Overview) -> Vec<ToneText> {
+fn work(overview: &ServerOverview) -> Vec<ToneText> {
     let mut texts = Vec::new();
     let rates = overview.rates;
     let renewals = rates.map_or_else(|| "-".to_owned(), |rates| format!("{:.1}", rates.renewals_per_second));
@@ -99,7 +99,7 @@ fn work(overview: &Overview) -> Vec<ToneText> {
     texts
 }
 
-fn ends(overview: &Overview) -> Vec<ToneText> {
+fn ends(overview: &ServerOverview) -> Vec<ToneText> {
     let mut texts = vec![ToneText::dim("ended")];
     let rows = overview.status.ended.iter().filter(|row| row.count > 0);
     for row in rows {

@@ -4,31 +4,31 @@ use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
 
 use super::*;
-use crate::top::counters::{Counters, Rates};
-use crate::top::job::{ActionPreview, ContendedResource, Overview, PageData, ResourceData};
+use crate::top::counters::{ServerCounters, ServerRates};
+use crate::top::job::{PageData, PreviewText, ResourceData, ResourceWaiters, ServerOverview};
 use crate::top::model::ActionDialog;
 use crate::top::update::tests::{listed, status};
 
 /// Clears the screen, sets a title, reverses the writing direction, starts a line.
 const HOSTILE: &str = "x\u{1b}[2J\u{7}\u{1b}]0;t\u{7}\u{202e}\ny";
 
-fn model(size: (u16, u16)) -> Model {
-    let mut model = Model::new(1_000, size);
+fn model(size: (u16, u16)) -> ScreenModel {
+    let mut model = ScreenModel::new(1_000, size);
     let ended = vec![UsageRowBody { state: "expired".into(), reason: "ttl".into(), count: 3, held_ms: 1 }];
     let cluster = ClusterBody { leader: Some("10.0.0.1:7421".into()), ..ClusterBody::default() };
-    let counters = Counters { zombies: 4.0, holes: 2.0, ..Counters::default() };
-    model.overview = Some(Box::new(Overview {
+    let counters = ServerCounters { zombies: 4.0, holes: 2.0, ..ServerCounters::default() };
+    model.overview = Some(Box::new(ServerOverview {
         status: leasehold::json::StatusBody { ended, waiters: 5, ..status() },
         cluster: Some(cluster),
         counters: Some(counters),
-        rates: Some(Rates { renewals_per_second: 512.25, sync_ms: Some(0.421) }),
+        rates: Some(ServerRates { renewals_per_second: 512.25, sync_ms: Some(0.421) }),
     }));
     model.answered_ms = Some(0);
     model
 }
 
 /// The lines of the screen, and the cursor.
-fn screen(model: &Model) -> (Vec<String>, Option<(u16, u16)>) {
+fn screen(model: &ScreenModel) -> (Vec<String>, Option<(u16, u16)>) {
     let mut terminal = Terminal::new(TestBackend::new(model.size.0, model.size.1)).expect("a terminal in memory");
     let mut cursor = None;
     terminal.draw(|frame| cursor = draw(model, frame.buffer_mut())).expect("a terminal in memory");
@@ -38,16 +38,16 @@ fn screen(model: &Model) -> (Vec<String>, Option<(u16, u16)>) {
     (lines, cursor)
 }
 
-fn show(model: &mut Model, data: &PageData) {
+fn show(model: &mut ScreenModel, data: &PageData) {
     let query = model.query();
     model.show(query, data);
 }
 
 /// Data for every view, with hostile names.
-fn all_data() -> Vec<(View, PageData)> {
+fn all_data() -> Vec<(TopView, PageData)> {
     let mut lease = listed(HOSTILE);
     lease.lease.holder = HOSTILE.into();
-    let contended = ContendedResource {
+    let contended = ResourceWaiters {
         resource: HOSTILE.into(),
         holders: vec![HOSTILE.into()],
         waiters: 3,
@@ -78,14 +78,14 @@ fn all_data() -> Vec<(View, PageData)> {
     };
     let cluster = ClusterBody { problem: Some(HOSTILE.into()), ..ClusterBody::default() };
     vec![
-        (View::Leases, PageData::Leases { leases: vec![lease], next: Some("1".into()) }),
-        (View::Waits, PageData::Waits(vec![contended])),
-        (View::Deadlocks, PageData::Deadlocks(vec![deadlock])),
-        (View::Coverage, PageData::Coverage { resources: vec![coverage], next: None }),
-        (View::Handovers, PageData::Handovers { rows: Vec::new(), entries: 5 }),
-        (View::Cluster, PageData::Cluster { first: cluster, servers: vec![("a".into(), Err(HOSTILE.into()))] }),
-        (View::Audit, PageData::Audit { entries: vec![entry], next: None }),
-        (View::Leases, PageData::Resource(Box::new(resource))),
+        (TopView::Leases, PageData::Leases { leases: vec![lease], next: Some("1".into()) }),
+        (TopView::Waits, PageData::Waits(vec![contended])),
+        (TopView::Deadlocks, PageData::Deadlocks(vec![deadlock])),
+        (TopView::Coverage, PageData::Coverage { resources: vec![coverage], next: None }),
+        (TopView::Handovers, PageData::Handovers { rows: Vec::new(), entries: 5 }),
+        (TopView::Cluster, PageData::Cluster { first: cluster, servers: vec![("a".into(), Err(HOSTILE.into()))] }),
+        (TopView::Audit, PageData::Audit { entries: vec![entry], next: None }),
+        (TopView::Leases, PageData::Resource(Box::new(resource))),
     ]
 }
 
@@ -129,7 +129,8 @@ fn names_of_callers_cannot_control_the_terminal() {
             let found = lines.iter().flat_map(|line| line.chars()).find(|c| c.is_control() || *c == '\u{202e}');
             assert_eq!(found, None, "{view:?} {lines:?}");
             assert!(
-                matches!(view, View::Handovers | View::Waits) || lines.iter().any(|line| line.contains("\\u{1b}")),
+                matches!(view, TopView::Handovers | TopView::Waits)
+                    || lines.iter().any(|line| line.contains("\\u{1b}")),
                 "{view:?} {lines:?}"
             );
         }
@@ -141,7 +142,7 @@ fn no_size_and_no_state_makes_the_drawing_fail() {
     let dialog = ActionDialog {
         action: OperatorAction::Revoke,
         resource: "ä".repeat(300),
-        preview: Some(Ok(ActionPreview {
+        preview: Some(Ok(PreviewText {
             effects: vec!["w loses token 7. ".repeat(30); 20],
             targets: Some((false, "holes".into(), vec!["t".into(); 30])),
         })),
@@ -178,7 +179,7 @@ fn an_action_shows_its_effects_before_it_is_done() {
     model.focus = Focus::Action(ActionDialog {
         action: OperatorAction::Revoke,
         resource: "jobs/a".into(),
-        preview: Some(Ok(ActionPreview {
+        preview: Some(Ok(PreviewText {
             effects: vec!["w loses token 7. Its session is notified at once.".into(), "Next in line is w-2.".into()],
             targets: Some((
                 false,
@@ -200,6 +201,17 @@ fn an_action_shows_its_effects_before_it_is_done() {
     let (x, y) = cursor.expect("the reason is typed");
     assert!(lines[usize::from(y)].starts_with("  Reason: stuck"), "{text}");
     assert_eq!(usize::from(x), "  Reason: stuck".len());
+}
+
+#[test]
+fn the_help_fits_the_usual_terminal() {
+    let mut model = model((80, 24));
+    model.focus = Focus::Help;
+    let text = screen(&model).0.join("\n");
+    assert!(
+        text.contains("hand off, after a preview") && TopView::ALL.iter().all(|view| text.contains(view.meaning())),
+        "{text}"
+    );
 }
 
 #[test]

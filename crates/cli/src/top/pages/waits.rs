@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::table::format_duration;
-use crate::top::job::ContendedResource;
+use crate::top::job::ResourceWaiters;
 use crate::top::page_content::{PageTable, TableCell, TableColumn, TableRow, Tone};
 
 /// Levels of the tree; deeper chains are cut.
 const MAX_DEPTH: usize = 12;
 
-pub fn table(resources: &[ContendedResource]) -> PageTable {
+pub fn table(resources: &[ResourceWaiters]) -> PageTable {
     let mut tree = WaitTree { held: by_holder(resources), shown: BTreeSet::new(), rows: Vec::new() };
     let waiting: BTreeSet<&str> =
         resources.iter().flat_map(|resource| &resource.first).map(|(holder, _)| holder.as_str()).collect();
@@ -30,8 +30,8 @@ pub fn table(resources: &[ContendedResource]) -> PageTable {
 }
 
 /// Resources by the names of their holders.
-fn by_holder(resources: &[ContendedResource]) -> BTreeMap<&str, Vec<&ContendedResource>> {
-    let mut held: BTreeMap<&str, Vec<&ContendedResource>> = BTreeMap::new();
+fn by_holder(resources: &[ResourceWaiters]) -> BTreeMap<&str, Vec<&ResourceWaiters>> {
+    let mut held: BTreeMap<&str, Vec<&ResourceWaiters>> = BTreeMap::new();
     for resource in resources {
         for holder in &resource.holders {
             held.entry(holder).or_default().push(resource);
@@ -41,7 +41,7 @@ fn by_holder(resources: &[ContendedResource]) -> BTreeMap<&str, Vec<&ContendedRe
 }
 
 struct WaitTree<'a> {
-    held: BTreeMap<&'a str, Vec<&'a ContendedResource>>,
+    held: BTreeMap<&'a str, Vec<&'a ResourceWaiters>>,
     shown: BTreeSet<&'a str>,
     rows: Vec<TableRow>,
 }
@@ -90,8 +90,8 @@ impl<'a> WaitTree<'a> {
 mod tests {
     use super::*;
 
-    fn contended(resource: &str, holder: &str, waiters: &[&str], all: u64) -> ContendedResource {
-        ContendedResource {
+    fn contended(resource: &str, holder: &str, waiters: &[&str], all: u64) -> ResourceWaiters {
+        ResourceWaiters {
             resource: resource.into(),
             holders: vec![holder.into()],
             waiters: all,
@@ -99,7 +99,7 @@ mod tests {
         }
     }
 
-    fn lines(resources: &[ContendedResource]) -> Vec<String> {
+    fn lines(resources: &[ResourceWaiters]) -> Vec<String> {
         let text = |row: TableRow| match &row.cells[0] {
             TableCell::Text(text) => text.text.clone(),
             TableCell::Countdown { .. } => String::new(),

@@ -1,7 +1,7 @@
 use leasehold::json::{LeaseBody, ListedLeaseBody, StatusBody};
 
 use super::*;
-use crate::top::job::{ActionPreview, LeaseQuery, Overview, PageQuery};
+use crate::top::job::{LeaseQuery, PreviewText, ScreenQuery, ServerOverview};
 
 pub fn status() -> StatusBody {
     StatusBody {
@@ -25,8 +25,8 @@ pub fn status() -> StatusBody {
     }
 }
 
-pub fn overview() -> Box<Overview> {
-    Box::new(Overview { status: status(), cluster: None, counters: None, rates: None })
+pub fn overview() -> Box<ServerOverview> {
+    Box::new(ServerOverview { status: status(), cluster: None, counters: None, rates: None })
 }
 
 pub fn listed(resource: &str) -> ListedLeaseBody {
@@ -59,28 +59,28 @@ fn leases(names: &[&str], next: Option<&str>) -> PageData {
 }
 
 /// A screen of 80 columns and 24 rows that has asked for its first page.
-fn model() -> Model {
-    let mut model = Model::new(1_000, (80, 24));
+fn model() -> ScreenModel {
+    let mut model = ScreenModel::new(1_000, (80, 24));
     let query = model.query();
-    assert_eq!(model.tick(0, 5), Update::job(Job::Refresh(query)));
+    assert_eq!(model.tick(0, 5), Update::job(ServerJob::Refresh(query)));
     model
 }
 
-fn answer(model: &mut Model, data: PageData) -> Update {
+fn answer(model: &mut ScreenModel, data: PageData) -> Update {
     let query = model.query();
-    model.answer(JobAnswer::Refreshed { query, overview: Ok(overview()), page: Ok(data), took_ms: 10 })
+    model.answer(ServerAnswer::Refreshed { query, overview: Ok(overview()), page: Ok(data), took_ms: 10 })
 }
 
-fn keys(model: &mut Model, text: &str) -> Vec<Job> {
+fn keys(model: &mut ScreenModel, text: &str) -> Vec<ServerJob> {
     text.chars()
         .flat_map(|letter| model.key(if letter == '\n' { Key::Enter } else { Key::Char(letter) }).jobs)
         .collect()
 }
 
 /// The query of a job.
-fn query(job: &Job) -> &PageQuery {
+fn query(job: &ServerJob) -> &ScreenQuery {
     match job {
-        Job::Refresh(query) => query,
+        ServerJob::Refresh(query) => query,
         other => panic!("{other:?}"),
     }
 }
@@ -93,7 +93,12 @@ fn a_refresh_is_requested_when_it_is_due_and_only_one_at_a_time() {
     assert_eq!(model.tick(5_900, 0), Update::default(), "not due");
     assert_eq!(model.tick(6_000, 0).jobs.len(), 1);
     let query = model.query();
-    model.answer(JobAnswer::Refreshed { query, overview: Ok(overview()), page: Ok(leases(&[], None)), took_ms: 2_000 });
+    model.answer(ServerAnswer::Refreshed {
+        query,
+        overview: Ok(overview()),
+        page: Ok(leases(&[], None)),
+        took_ms: 2_000,
+    });
     assert_eq!(model.tick(13_900, 0), Update::default(), "a slow refresh is repeated less often");
     assert_eq!(model.tick(14_000, 0).jobs.len(), 1);
     answer(&mut model, leases(&["a"], None));
@@ -109,7 +114,7 @@ fn a_problem_keeps_what_is_shown_and_ends_with_the_next_answer() {
     model.tick(2_000, 0);
     let query = model.query();
     let failed =
-        JobAnswer::Refreshed { query, overview: Err("no server".into()), page: Err(String::new()), took_ms: 1 };
+        ServerAnswer::Refreshed { query, overview: Err("no server".into()), page: Err(String::new()), took_ms: 1 };
     model.answer(failed);
     assert_eq!((model.problem.as_deref(), model.content.len()), (Some("no server"), 1));
     assert_eq!(model.tick(2_500, 0), Update::default());
@@ -123,14 +128,18 @@ fn a_problem_keeps_what_is_shown_and_ends_with_the_next_answer() {
 fn an_answer_to_an_earlier_page_is_dropped_and_the_current_page_is_requested() {
     let mut model = model();
     let earlier = model.query();
-    assert_eq!(keys(&mut model, ":wai\n"), [], "one is on its way");
-    let update = model.answer(JobAnswer::Refreshed {
+    assert_eq!(
+        keys(&mut model, ":wai\n"),
+        [ServerJob::Refresh(ScreenQuery::Waits)],
+        "the worker drops the earlier one"
+    );
+    let update = model.answer(ServerAnswer::Refreshed {
         query: earlier,
         overview: Ok(overview()),
         page: Ok(leases(&["a"], None)),
         took_ms: 1,
     });
-    assert_eq!(update.jobs, [Job::Refresh(PageQuery::Waits)]);
+    assert_eq!(update.jobs, [ServerJob::Refresh(ScreenQuery::Waits)]);
     assert_eq!(model.content.len(), 0);
 }
 
@@ -140,14 +149,14 @@ fn filter_sort_and_stuck_are_part_of_the_query() {
     answer(&mut model, leases(&["a"], Some("5")));
     let jobs = keys(&mut model, "/jobs @w 7\n");
     let expected = Filter { prefix: "jobs".into(), holder: Some("w 7".into()) };
-    assert!(matches!(query(&jobs[0]), PageQuery::Leases(LeaseQuery { filter, .. }) if *filter == expected));
+    assert!(matches!(query(&jobs[0]), ScreenQuery::Leases(LeaseQuery { filter, .. }) if *filter == expected));
     answer(&mut model, leases(&["jobs/a"], None));
     let jobs = keys(&mut model, "ss");
-    assert_eq!(jobs.len(), 1, "the second waits for the answer to the first");
+    assert_eq!(jobs.len(), 2, "the second replaces the first");
     answer(&mut model, leases(&["jobs/a"], None));
     assert_eq!((model.sort, model.descending), (Some(LeaseSort::Age), true));
     keys(&mut model, "S!");
-    let PageQuery::Leases(query) = model.query() else { panic!("leases") };
+    let ScreenQuery::Leases(query) = model.query() else { panic!("leases") };
     assert_eq!((query.sort, query.descending, query.stuck), (Some(LeaseSort::Age), false, true));
     answer(&mut model, leases(&[], None));
     model.key(Key::Esc);
@@ -162,12 +171,12 @@ fn pages_follow_the_cursor_and_lead_back() {
     keys(&mut model, "j");
     assert_eq!(model.selected, 1);
     let jobs = keys(&mut model, "j");
-    assert!(matches!(query(&jobs[0]), PageQuery::Leases(LeaseQuery { cursor, .. }) if cursor == "77"));
+    assert!(matches!(query(&jobs[0]), ScreenQuery::Leases(LeaseQuery { cursor, .. }) if cursor == "77"));
     answer(&mut model, leases(&["c"], None));
     assert_eq!((model.selected, model.selected_resource().as_deref()), (0, Some("c")));
     assert_eq!(keys(&mut model, "j"), [], "the last page");
     let jobs = keys(&mut model, "k");
-    assert!(matches!(query(&jobs[0]), PageQuery::Leases(LeaseQuery { cursor, .. }) if cursor.is_empty()));
+    assert!(matches!(query(&jobs[0]), ScreenQuery::Leases(LeaseQuery { cursor, .. }) if cursor.is_empty()));
     // A page that has become empty leads to the first one.
     answer(&mut model, leases(&["a", "b"], Some("77")));
     keys(&mut model, "]");
@@ -191,27 +200,27 @@ fn a_resource_is_described_and_left() {
     let mut model = model();
     answer(&mut model, leases(&["a"], None));
     let jobs = keys(&mut model, "d");
-    assert_eq!(query(&jobs[0]), &PageQuery::Resource("a".into()));
+    assert_eq!(query(&jobs[0]), &ScreenQuery::Resource("a".into()));
     model.key(Key::Esc);
-    assert!(matches!(model.query(), PageQuery::Leases(_)));
+    assert!(matches!(model.query(), ScreenQuery::Leases(_)));
 }
 
 #[test]
 fn an_action_needs_a_preview_and_a_reason() {
     let mut model = model();
     answer(&mut model, leases(&["a"], None));
-    assert_eq!(keys(&mut model, "r"), [Job::Preview(OperatorAction::Revoke, "a".into())]);
+    assert_eq!(keys(&mut model, "r"), [ServerJob::Preview(OperatorAction::Revoke, "a".into())]);
     assert_eq!(keys(&mut model, "stuck\n"), [], "no preview yet");
-    let preview = ActionPreview { effects: vec!["w loses token 7.".into()], targets: None };
+    let preview = PreviewText { effects: vec!["w loses token 7.".into()], targets: None };
     let (action, resource) = (OperatorAction::Revoke, "a".to_owned());
-    model.answer(JobAnswer::Preview { action, resource: resource.clone(), result: Ok(preview.clone()) });
+    model.answer(ServerAnswer::Preview { action, resource: resource.clone(), result: Ok(preview.clone()) });
     model.key(Key::CtrlU);
     assert_eq!(keys(&mut model, "  \n"), [], "a blank reason");
     assert!(matches!(&model.focus, Focus::Action(dialog) if dialog.problem.as_deref() == Some("a reason is required")));
     let jobs = keys(&mut model, "worker q is stuck\n");
-    assert_eq!(jobs, [Job::Act(action, "a".into(), "worker q is stuck".into())]);
+    assert_eq!(jobs, [ServerJob::Act(action, "a".into(), "worker q is stuck".into())]);
     assert_eq!(keys(&mut model, "\n\nq"), [], "it is sent once, and letters quit nothing");
-    let refused = JobAnswer::Acted {
+    let refused = ServerAnswer::Acted {
         action,
         resource: resource.clone(),
         reason: "x".into(),
@@ -222,7 +231,7 @@ fn an_action_needs_a_preview_and_a_reason() {
     assert_eq!(keys(&mut model, "\n").len(), 1, "it can be tried again");
     model.tick(0, 1_700_000_000_000);
     let update =
-        model.answer(JobAnswer::Acted { action, resource, reason: "worker q is stuck".into(), result: Ok(()) });
+        model.answer(ServerAnswer::Acted { action, resource, reason: "worker q is stuck".into(), result: Ok(()) });
     assert_eq!((model.focus == Focus::Page, update.jobs.len()), (true, 1), "the page is read again");
     assert_eq!((model.done.len(), model.done[0].wall_ms), (1, 1_700_000_000_000));
 }
@@ -233,11 +242,11 @@ fn a_failed_preview_allows_no_action_and_escape_cancels() {
     answer(&mut model, leases(&["a"], None));
     keys(&mut model, "h");
     let (action, resource) = (OperatorAction::Handoff, "a".to_owned());
-    model.answer(JobAnswer::Preview { action, resource, result: Err("PERMISSION_DENIED".into()) });
+    model.answer(ServerAnswer::Preview { action, resource, result: Err("PERMISSION_DENIED".into()) });
     assert_eq!(keys(&mut model, "why\n"), []);
     model.key(Key::Esc);
     assert_eq!(model.focus, Focus::Page);
-    model.answer(JobAnswer::Preview { action, resource: "a".into(), result: Ok(ActionPreview::default()) });
+    model.answer(ServerAnswer::Preview { action, resource: "a".into(), result: Ok(PreviewText::default()) });
     assert_eq!(model.focus, Focus::Page, "a late preview opens nothing");
 }
 
@@ -246,7 +255,7 @@ fn commands_switch_views_and_unknown_ones_say_what_exists() {
     let mut model = model();
     answer(&mut model, leases(&["a"], None));
     keys(&mut model, ":clu\n");
-    assert_eq!(model.view, View::Cluster);
+    assert_eq!(model.view, TopView::Cluster);
     keys(&mut model, ":pods\n");
     assert!(
         model.message.as_ref().is_some_and(|(text, _)| text.contains("no view `pods`") && text.contains("handovers"))
@@ -255,9 +264,9 @@ fn commands_switch_views_and_unknown_ones_say_what_exists() {
     model.key(Key::Char('d'));
     model.key(Key::Tab);
     assert_eq!(model.focus, Focus::Command("deadlocks".into()));
-    assert!(model.key(Key::Enter).quit == false && model.view == View::Deadlocks);
+    assert!(model.key(Key::Enter).quit == false && model.view == TopView::Deadlocks);
     keys(&mut model, "7");
-    assert_eq!(model.view, View::Audit);
+    assert_eq!(model.view, TopView::Audit);
     keys(&mut model, ":");
     model.key(Key::Backspace);
     assert_eq!(model.focus, Focus::Page, "backspace leaves an empty command");
@@ -288,7 +297,7 @@ fn another_size_asks_for_as_many_rows_as_fit() {
     let mut model = model();
     answer(&mut model, leases(&["a"], None));
     let update = model.resize((40, 50));
-    assert!(matches!(query(&update.jobs[0]), PageQuery::Leases(LeaseQuery { rows: 43, .. })), "{update:?}");
+    assert!(matches!(query(&update.jobs[0]), ScreenQuery::Leases(LeaseQuery { rows: 43, .. })), "{update:?}");
     for size in [(0, 0), (1, 1), (3, 7)] {
         model.resize(size);
         assert!(model.page_rows() >= 1);

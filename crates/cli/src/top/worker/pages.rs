@@ -11,9 +11,9 @@ use leasehold::{AuditFilter, Code, Error};
 use leasehold_server::dashboard::handovers::{HandoverRow, HandoverTerms, rows};
 use leasehold_server::dashboard::timeline::{ResourceTimeline, TimelineContext};
 
-use super::Worker;
+use super::ServerWorker;
 use crate::commands::cluster::fetch_status;
-use crate::top::job::{ContendedResource, LeaseQuery, Overview, PageData, PageQuery, ResourceData};
+use crate::top::job::{LeaseQuery, PageData, ResourceData, ResourceWaiters, ScreenQuery, ServerOverview};
 
 /// Queries of one page of leases: a filter that selects few leases finds them over several.
 const MAX_QUERIES: usize = 16;
@@ -26,19 +26,19 @@ const HANDOVER_ENTRIES: usize = 1_000;
 /// Audit entries of one resource.
 const RESOURCE_ENTRIES: usize = 40;
 
-impl Worker {
+impl ServerWorker {
     /// Reads a page.
-    pub async fn page(&mut self, query: &PageQuery, overview: &Overview) -> Result<PageData, Error> {
+    pub async fn page(&mut self, query: &ScreenQuery, overview: &ServerOverview) -> Result<PageData, Error> {
         match query {
-            PageQuery::Leases(query) => self.leases(query).await,
-            PageQuery::Waits if overview.status.waiters == 0 => Ok(PageData::Waits(Vec::new())),
-            PageQuery::Waits => self.waits().await,
-            PageQuery::Deadlocks => self.client.deadlocks().await.map(PageData::Deadlocks),
-            PageQuery::Coverage { prefix, cursor, rows } => self.coverage(prefix, *cursor, *rows).await,
-            PageQuery::Handovers => self.handovers().await,
-            PageQuery::Cluster => self.cluster().await,
-            PageQuery::Audit { resource, before, rows } => self.audit(resource, *before, *rows).await,
-            PageQuery::Resource(resource) => Ok(PageData::Resource(Box::new(self.resource(resource).await?))),
+            ScreenQuery::Leases(query) => self.leases(query).await,
+            ScreenQuery::Waits if overview.status.waiters == 0 => Ok(PageData::Waits(Vec::new())),
+            ScreenQuery::Waits => self.waits().await,
+            ScreenQuery::Deadlocks => self.client.deadlocks().await.map(PageData::Deadlocks),
+            ScreenQuery::Coverage { prefix, cursor, rows } => self.coverage(prefix, *cursor, *rows).await,
+            ScreenQuery::Handovers => self.handovers().await,
+            ScreenQuery::Cluster => self.cluster().await,
+            ScreenQuery::Audit { resource, before, rows } => self.audit(resource, *before, *rows).await,
+            ScreenQuery::Resource(resource) => Ok(PageData::Resource(Box::new(self.resource(resource).await?))),
         }
     }
 
@@ -70,12 +70,12 @@ impl Worker {
     async fn waits(&self) -> Result<PageData, Error> {
         let mut pages = self.client.list_leases("").sort_by(LeaseSort::Waiters, true).page_size(CONTENDED_LEASES);
         let listed = pages.try_next().await?.map(|page| page.leases).unwrap_or_default();
-        let mut resources: Vec<ContendedResource> = Vec::new();
+        let mut resources: Vec<ResourceWaiters> = Vec::new();
         for one in listed.into_iter().filter(|one| one.waiters > 0) {
             match resources.iter_mut().find(|known| known.resource == one.lease.resource) {
                 Some(known) if known.holders.contains(&one.lease.holder) => {}
                 Some(known) => known.holders.push(one.lease.holder),
-                None => resources.push(ContendedResource {
+                None => resources.push(ResourceWaiters {
                     resource: one.lease.resource,
                     holders: vec![one.lease.holder],
                     waiters: one.waiters,
