@@ -102,7 +102,7 @@ fn events(trace: &Value) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trace_tells_the_story_in_lines_and_as_json() {
+async fn a_trace_shows_the_story_in_lines_and_as_json() {
     let story = Story::play().await;
     let traced = story.trace(&[]).ok();
     assert_eq!(traced.err, "", "nothing was left out");
