@@ -217,6 +217,7 @@ fn many_leases_are_paged_filtered_and_sorted_by_the_server() {
     assert!(rows(&terminal) <= 14, "one page:\n{}", terminal.screen().text());
     terminal.press("s");
     terminal.wait_for("sorted by name, smallest first");
+    terminal.wait_until_gone("loading");
     terminal.wait_for("many/000");
     terminal.press(PAGE_DOWN);
     terminal.wait_for("page 2");

@@ -127,6 +127,10 @@ fn title(model: &ScreenModel, line: Rect, buffer: &mut Buffer) {
             }
         }
     }
+    // The rows are still those of the page before.
+    if model.content_of.as_ref() != Some(&model.query()) {
+        texts.push(ToneText::dim("  loading"));
+    }
     buffer.set_style(line, Style::new().add_modifier(Modifier::UNDERLINED));
     put_line(buffer, line, &texts);
 }

@@ -30,7 +30,7 @@ fn a_trace_and_its_proof_continue_over_a_change_of_leader() {
     let call = |args: &[&str]| run(leasehold(args).env("LEASEHOLD_ADDR", cluster.addresses())).ok();
     let traced = call(&["trace", "jobs/a"]).out;
     let line = |part: &str| traced.lines().position(|line| line.contains(part)).unwrap_or_else(|| panic!("{traced}"));
-    assert!(line("w1") < line("w2"), "{traced}");
+    assert!(line("granted  w1") < line("granted  w2"), "{traced}");
     assert!(traced.lines().any(|line| line.contains("w2") && line.contains("gap ")), "{traced}");
     let file = cluster.etcd.dir().join("page.html");
     let file = file.to_str().expect("a UTF-8 path");
