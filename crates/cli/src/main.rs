@@ -21,6 +21,7 @@ mod part_file;
 mod pki;
 mod profile;
 mod random_name;
+mod resource_sentence;
 mod run;
 mod serve;
 mod shell_text;
@@ -28,6 +29,7 @@ mod styled_text;
 mod table;
 mod target;
 mod terminal_text;
+mod top;
 mod yaml;
 
 use std::process::ExitCode;
@@ -36,7 +38,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use commands::{
     acquire, approve, audit, backup, bearer, ca, charter, check, cluster, completions, config, deadlocks, free,
     handoff, health, held_by, history, init, keys, ls, man_pages, proposals, quarantine, release, renew, restore,
-    revoke, show, status, step_down, token, usage, waiters, watch,
+    revoke, show, status, step_down, token, trace, usage, waiters, watch,
 };
 
 /// Lease server with fencing tokens
@@ -86,6 +88,8 @@ enum CliCommand {
     Deadlocks(deadlocks::Args),
     Watch(watch::Args),
     History(history::Args),
+    Trace(trace::Args),
+    Top(top::Args),
     Usage(usage::Args),
     Status(status::Args),
     Health(health::Args),
@@ -169,6 +173,8 @@ fn main() -> ExitCode {
         CliCommand::Deadlocks(args) => deadlocks::run(args, global),
         CliCommand::Watch(args) => watch::run(args, global),
         CliCommand::History(args) => history::run(args, global),
+        CliCommand::Trace(args) => trace::run(args, global),
+        CliCommand::Top(args) => top::run(args, global),
         CliCommand::Usage(args) => usage::run(args, global),
         CliCommand::Status(args) => status::run(args, global),
         CliCommand::Health(args) => health::run(args, global),

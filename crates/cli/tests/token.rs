@@ -105,7 +105,7 @@ fn help_lists_exactly_the_existing_commands() {
     let (commands, _) = rest.split_once("\n\n").expect("help lists options");
     let listed: Vec<_> = commands.lines().filter_map(|line| line.split_whitespace().next()).collect();
     let all = "serve init ca bearer keys acquire renew release run elect progress check handoff revoke free quarantine proposals approve \
-               ls show held-by waiters deadlocks watch history usage status health cluster step-down charter coverage fence backup restore bench demo dev-cluster \
+               ls show held-by waiters deadlocks watch history trace top usage status health cluster step-down charter coverage fence backup restore bench demo dev-cluster \
                config token audit doctor completions help";
     assert_eq!(listed, all.split_whitespace().collect::<Vec<_>>());
 }

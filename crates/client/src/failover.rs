@@ -276,7 +276,7 @@ fn cause(status: &Status) -> String {
 }
 
 /// The last error of a chain of sources, which names the cause.
-fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
     while let Some(next) = last.source() {
         last = next;

@@ -90,6 +90,7 @@ mod lease_handle;
 mod lease_pages;
 mod lock_builder;
 mod metrics_hook;
+mod metrics_query;
 mod opened_session;
 mod page_fetch;
 mod queries;

@@ -150,6 +150,15 @@ impl Client {
         }
     }
 
+    /// The first waiters of a resource, at most `limit`, and at most 500.
+    pub async fn first_waiters(&self, resource: &str, limit: u32) -> Result<Vec<WaiterBody>, Error> {
+        Name::parse(resource)?;
+        let request = v1::WaitersRequest { resource: resource.into(), offset: 0, limit: limit.clamp(1, MAX_PAGE) };
+        let send = |mut client: GrpcClient, request| async move { client.waiters(request).await };
+        let list = self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, request, send).await?;
+        Ok(list.waiters.into_iter().map(Into::into).collect())
+    }
+
     /// The last deadlocks, latest last.
     pub async fn deadlocks(&self) -> Result<Vec<DeadlockBody>, Error> {
         let request = v1::DeadlocksRequest { limit: MAX_PAGE };

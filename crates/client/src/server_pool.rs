@@ -149,6 +149,11 @@ impl ServerPool {
 
     /// The gRPC client of a server. It connects with its first use, and reconnects after a failure.
     pub(crate) fn grpc_client(&self, at: &Address) -> Result<GrpcClient, Error> {
+        Ok(LeaseholdClient::new(self.channel(at)?).max_decoding_message_size(MAX_RESPONSE_BYTES))
+    }
+
+    /// The connection to a server, which connects with its first use.
+    pub(crate) fn channel(&self, at: &Address) -> Result<Channel, Error> {
         let mut state = self.state();
         if !state.channels.contains_key(at) {
             let tls = self.shared.endpoints.tls()?.map(|tls| (tls, &self.shared.names));
@@ -161,8 +166,7 @@ impl ServerPool {
             }
             state.channels.insert(at.clone(), channel);
         }
-        let channel = state.channels.get(at).expect("just inserted").clone();
-        Ok(LeaseholdClient::new(channel).max_decoding_message_size(MAX_RESPONSE_BYTES))
+        Ok(state.channels.get(at).expect("just inserted").clone())
     }
 
     /// Whether a server that another one named may be connected to (A17): it is an endpoint, or its certificate will have to show

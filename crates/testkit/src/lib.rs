@@ -15,5 +15,6 @@ pub mod rng;
 #[cfg(feature = "tokio")]
 pub mod tcp_proxy;
 pub mod temp_dir;
+pub mod terminal;
 #[cfg(feature = "tokio")]
 pub mod third_party_server;

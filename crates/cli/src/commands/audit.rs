@@ -1,7 +1,9 @@
 //! `leasehold audit`: exports the audit log and its signed heads, verifies them with or without a server, and lists denials.
 
+mod trace_page;
+
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 
@@ -48,7 +50,8 @@ struct ExportArgs {
 
 /// Verify the hash chain of an audit log: no entry is missing, changed or added
 ///
-/// With a file, works without a server. Without one, the server verifies its own audit log. The chain has no key: anyone who can write
+/// With a file, works without a server. Without one, the server verifies its own audit log. A page of `leasehold trace --html` must also
+/// be the one that follows from its chain. The chain has no key: anyone who can write
 /// the file can cut it or compute another one. Signed heads that were stored elsewhere reveal that (`--heads`, `--keys`); so does an
 /// entry that was noted elsewhere (`--expect`).
 #[derive(clap::Args)]
@@ -57,7 +60,7 @@ struct ExportArgs {
                   leasehold audit verify monday.jsonl --heads heads.jsonl --keys keys.json"
 )]
 struct VerifyArgs {
-    /// File from `leasehold audit export` or `GET /v1/audit`
+    /// File from `leasehold audit export`, `GET /v1/audit` or `leasehold trace --html`
     file: Option<PathBuf>,
     /// An entry that was noted elsewhere; the log must contain it with this hash
     #[arg(long, value_name = "ENTRY:HASH")]
@@ -100,7 +103,13 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
 fn run_verify(args: &VerifyArgs, global: &GlobalArgs) -> CommandResult {
     let known = known_heads(args)?;
     let proof = match &args.file {
-        Some(file) => verify(open(file)?, file, known)?,
+        Some(file) => {
+            let mut opened = BufReader::new(open(file)?);
+            if trace_page::is_page(&mut opened) {
+                return trace_page::verify(opened, file, known, global);
+            }
+            verify(opened, file, known)?
+        }
         None if args.heads.is_none() => global.call(async |client| verify_server(&client, args.expect).await)?,
         // The heads are compared here, not by a server whose files may have been changed.
         None => global.with_client(async |client| verify_download(client, known).await)?,
@@ -142,7 +151,7 @@ fn known_heads(args: &VerifyArgs) -> Result<HeadCheck, CommandError> {
 fn export(path: &Path, global: &GlobalArgs) -> CommandResult {
     let mut file = PartFile::create(path)?;
     let written = global.with_client(async |client| copy(client, &mut file).await)?;
-    let proof = verify(written, path, HeadCheck::default())?;
+    let proof = verify(BufReader::new(written), path, HeadCheck::default())?;
     file.commit()?;
     let name = path.display().to_string();
     let body = json!({
@@ -169,9 +178,9 @@ fn open(path: &Path) -> Result<File, CommandError> {
 }
 
 /// Verifies a whole exported file. `name` is its final name, for messages.
-fn verify(file: impl Read, name: &Path, known: HeadCheck) -> Result<AuditVerificationBody, CommandError> {
+fn verify(file: impl BufRead, name: &Path, known: HeadCheck) -> Result<AuditVerificationBody, CommandError> {
     let name = name.display().to_string();
-    let found = verify_export_with(BufReader::new(file), known);
+    let found = verify_export_with(file, known);
     Ok(proof_body(&found.map_err(|bad| Error::corrupt_file(&name, bad.line, bad.to_string()))?))
 }
 

@@ -32,6 +32,7 @@ mod bench;
 mod client_idempotency_keys;
 mod commands;
 mod health;
+mod trace;
 
 use std::time::{Duration, Instant};
 

@@ -49,9 +49,8 @@ impl AuditExport {
                     (header.cluster.to_string(), header.first, header.previous)
                 });
                 self.next = first;
-                let line =
-                    serde_json::json!({ "trail": 1, "cluster": cluster, "first": first, "before": hex(&previous) });
-                out.extend_from_slice(line.to_string().as_bytes());
+                let header = ExportHeader { version: frame::VERSION, cluster, first, before: hex(&previous) };
+                out.extend_from_slice(header.line().as_bytes());
                 out.push(b'\n');
             }
             ExportStage::Entries if self.next > self.head.entries => {
@@ -126,15 +125,23 @@ impl fmt::Display for ExportLineError {
 
 impl std::error::Error for ExportLineError {}
 
+/// The first line of an exported file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ExportHeader {
+pub(super) struct ExportHeader {
     #[serde(rename = "trail")]
-    version: u32,
-    #[serde(rename = "cluster")]
-    _cluster: String,
-    first: u64,
-    before: String,
+    pub version: u32,
+    pub cluster: String,
+    pub first: u64,
+    pub before: String,
+}
+
+impl ExportHeader {
+    /// The line without its end.
+    pub fn line(&self) -> String {
+        let Self { version, cluster, first, before } = self;
+        serde_json::json!({ "trail": version, "cluster": cluster, "first": first, "before": before }).to_string()
+    }
 }
 
 #[derive(Deserialize)]
@@ -151,7 +158,17 @@ pub fn verify_export(from: impl BufRead) -> Result<AuditProof, ExportLineError> 
 
 /// Like [`verify_export`], and the file must agree with what is known of the log from elsewhere. Without that, a file that was cut or
 /// rewritten as a whole verifies too: the chain has no key.
-pub fn verify_export_with(mut from: impl BufRead, mut known: HeadCheck) -> Result<AuditProof, ExportLineError> {
+pub fn verify_export_with(from: impl BufRead, known: HeadCheck) -> Result<AuditProof, ExportLineError> {
+    read_export(from, known, |_, _| {})
+}
+
+/// Like [`verify_export_with`], and calls `each` with the text and the hash of every entry, in order. An entry counts only if the whole
+/// file is intact.
+pub fn read_export(
+    mut from: impl BufRead,
+    mut known: HeadCheck,
+    mut each: impl FnMut(&[u8], &Hash),
+) -> Result<AuditProof, ExportLineError> {
     let (mut line, mut at) = (Vec::new(), 1);
     read_line(&mut from, at, &mut line)?;
     let header: ExportHeader =
@@ -187,6 +204,7 @@ pub fn verify_export_with(mut from: impl BufRead, mut known: HeadCheck) -> Resul
         }
         gaps += u64::from(is_gap(&text));
         next += 1;
+        each(&text, &hash);
     }
 }
 
@@ -216,7 +234,7 @@ fn expect_end(from: &mut impl BufRead, at: u64) -> Result<(), ExportLineError> {
 }
 
 /// Splits a line into the text of the entry and its hash.
-fn split_hash(line: &[u8]) -> Option<(Vec<u8>, Hash)> {
+pub(super) fn split_hash(line: &[u8]) -> Option<(Vec<u8>, Hash)> {
     let at = line.len().checked_sub(b",\"hash\":\"".len() + 64 + 2)?;
     let (text, rest) = line.split_at(at);
     let hash = rest.strip_prefix(b",\"hash\":\"")?.strip_suffix(b"\"}")?;

@@ -10,6 +10,7 @@
 
 mod entry;
 mod export;
+mod export_tail;
 pub mod frame;
 mod head_check;
 mod query;
@@ -19,7 +20,8 @@ mod verify;
 mod writer;
 
 pub use entry::AuditEntry;
-pub use export::{AuditExport, ExportLineError, verify_export, verify_export_with};
+pub use export::{AuditExport, ExportLineError, read_export, verify_export, verify_export_with};
+pub use export_tail::{ExportTail, ExportTailError};
 pub use head_check::{ExpectedEntry, HeadCheck, HeadMismatch};
 pub use query::{AuditQuery, query};
 pub use segment::{EntryFrame, SegmentScan, scan};

@@ -4,59 +4,11 @@ use leasehold_core::coverage::Hole;
 use leasehold_wire::v1;
 use maud::{Markup, html};
 
+use super::action_effects::{ActionFacts, AffectedLease, AffectedTarget, EffectText};
 use super::resource::Part;
-use super::text::{self, count, duration, name, plural, query_value};
+use super::text::{self, name};
 
-/// An action of an operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OperatorAction {
-    /// End the leases of a resource.
-    Revoke,
-    /// Ask the holder to stop, so that the next waiter follows.
-    Handoff,
-    /// Free a resource that is blocked after a revocation.
-    Free,
-    /// End a quarantine.
-    Waive,
-}
-
-impl OperatorAction {
-    /// All actions.
-    pub const ALL: [Self; 4] = [Self::Revoke, Self::Handoff, Self::Free, Self::Waive];
-
-    /// The word in addresses.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Revoke => "revoke",
-            Self::Handoff => "handoff",
-            Self::Free => "free",
-            Self::Waive => "waive",
-        }
-    }
-
-    /// The action of this word.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|action| action.word() == word)
-    }
-
-    /// The title of its page and button.
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::Revoke => "Revoke",
-            Self::Handoff => "Hand off",
-            Self::Free => "Free",
-            Self::Waive => "End the quarantine",
-        }
-    }
-
-    /// The address of its preview.
-    pub fn path(self, resource: &str) -> String {
-        match self {
-            Self::Waive => "/ui/actions/waive".to_owned(),
-            _ => format!("/ui/actions/{}?resource={}", self.word(), query_value(resource)),
-        }
-    }
-}
+pub use super::action_effects::OperatorAction;
 
 /// What an action would do.
 pub struct ActionPreview {
@@ -78,14 +30,14 @@ pub struct ActionPreview {
 
 /// The content of the page.
 pub fn content(preview: &ActionPreview) -> Markup {
-    let title = preview.action.title();
+    let (title, facts) = (preview.action.title(), facts(preview));
     html! {
         h1 { (title) @if !preview.resource.is_empty() { " " (name(&preview.resource)) } }
         section.panel {
             h2 { "What would happen" }
-            ul.preview { @for effect in effects(preview) { li { (effect) } } }
+            ul.preview { @for effect in facts.effects() { li { (sentence(&effect)) } } }
         }
-        @if !preview.resource.is_empty() && preview.action != OperatorAction::Free { (targets(preview)) }
+        @if !preview.resource.is_empty() && preview.action != OperatorAction::Free { (targets(&facts)) }
         section.panel {
             h2 { "Do it" }
             form method="post" action=(format!("/ui/actions/{}", preview.action.word())) autocomplete="off" {
@@ -101,89 +53,63 @@ pub fn content(preview: &ActionPreview) -> Markup {
     }
 }
 
-fn effects(preview: &ActionPreview) -> Vec<Markup> {
+/// The facts of a preview.
+fn facts(preview: &ActionPreview) -> ActionFacts<'_> {
     let leases = preview.view.as_ref().map(|view| view.leases.as_slice()).unwrap_or_default();
-    let held = preview.view.as_ref().map_or(0, |view| view.held);
-    let next = match &preview.next {
-        Some(waiter) => html! { "Next in line is " (name(&waiter.holder)) "." },
-        None => html! { "No one waits, so it becomes free." },
+    let affected = leases.iter().map(|lease| AffectedLease {
+        holder: &lease.holder,
+        token: lease.token_number,
+        has_session: lease.session.is_some(),
+        remaining_ms: lease.remaining_ms,
+    });
+    let blocks = |charter: &v1::Charter| charter.after_revocation == i32::from(v1::AfterRevocation::HoldForOperator);
+    let terms = preview.charter.as_ref().and_then(|charter| charter.handoff);
+    let coverage = preview.coverage.as_ref().ok();
+    let target = |target: &'_ v1::TargetView| AffectedTarget {
+        name: target.name.clone(),
+        mode: target.mode.clone(),
+        is_open: !target.hole.is_empty(),
+        hole: Hole::from_word(&target.hole),
     };
-    let mut effects = Vec::new();
-    match preview.action {
-        OperatorAction::Revoke => {
-            if leases.is_empty() {
-                effects.push(html! { "Nothing is held, so there is nothing to revoke." });
-            }
-            effects.extend(leases.iter().take(20).map(|lease| {
-                html! {
-                    (name(&lease.holder)) " loses token " code { (lease.token_number) } ". "
-                    @if lease.session.is_some() { "Its session is notified at once." }
-                    @else { "It learns of it at its next renewal, in at most " (duration(lease.remaining_ms)) "." }
-                }
-            }));
-            if held > 20 {
-                effects.push(html! { "So do " (count(held - 20)) " more." });
-            }
-            let blocks = preview.charter.as_ref().is_some_and(|charter| {
-                charter.after_revocation == i32::from(v1::AfterRevocation::HoldForOperator)
-            });
-            effects.push(if blocks {
-                html! { "The charter then blocks the resource until an operator frees it; no waiter is granted." }
-            } else {
-                next
-            });
-        }
-        OperatorAction::Handoff => {
-            let terms = preview.charter.as_ref().and_then(|charter| charter.handoff);
-            let drain = terms.map_or_else(|| "the default drain period".to_owned(), |terms| duration(terms.drain_ms));
-            match leases.first() {
-                None => effects.push(html! { "Nothing is held, so there is nothing to hand off." }),
-                Some(lease) => effects.push(html! { (name(&lease.holder)) " is asked to stop within " (drain) ", and keeps its token until then." }),
-            }
-            if terms.is_some_and(|terms| terms.mode == i32::from(v1::HandoffMode::Overlap)) {
-                effects.push(html! { "The charter overlaps: the successor is granted first." });
-            }
-            effects.push(next);
-        }
-        OperatorAction::Free => {
-            effects.push(match preview.view.as_ref().is_some_and(|view| view.held_for_operator) {
-                true => html! { "The block after the revocation ends." },
-                false => html! { "The resource is not blocked, so nothing changes." },
-            });
-            effects.push(next);
-        }
-        OperatorAction::Waive => effects.push(match preview.quarantine_ms {
-            Some(left) => html! {
-                "Leases are granted at once instead of in " (duration(left)) ". Tokens from before the rollback or restore may still be in use: "
-                "make sure that no former holder can write."
-            },
-            None => html! { "There is no quarantine." },
-        }),
+    ActionFacts {
+        action: preview.action,
+        leases: affected.collect(),
+        held: preview.view.as_ref().map_or(0, |view| view.held),
+        next: preview.next.as_ref().map(|waiter| waiter.holder.as_str()),
+        blocks_after_revocation: preview.charter.as_ref().is_some_and(blocks),
+        overlaps: terms.is_some_and(|terms| terms.mode == i32::from(v1::HandoffMode::Overlap)),
+        drain_ms: terms.map(|terms| terms.drain_ms),
+        held_for_operator: preview.view.as_ref().is_some_and(|view| view.held_for_operator),
+        quarantine_ms: preview.quarantine_ms,
+        targets: coverage.map(|coverage| coverage.targets.iter().map(target).collect()),
     }
-    effects
+}
+
+/// A sentence with its names and numbers marked.
+fn sentence(parts: &[EffectText]) -> Markup {
+    html! {
+        @for part in parts {
+            @match part {
+                EffectText::Plain(text) => (text),
+                EffectText::Name(text) => (name(text)),
+                EffectText::Token(number) => code { (number) },
+            }
+        }
+    }
 }
 
 /// Which targets refuse the old holder, and which do not.
-fn targets(preview: &ActionPreview) -> Markup {
-    let Ok(coverage) = &preview.coverage else { return html! {} };
-    let (open, fenced): (Vec<_>, Vec<_>) = coverage.targets.iter().partition(|target| !target.hole.is_empty());
+fn targets(facts: &ActionFacts<'_>) -> Markup {
+    let Some(outcome) = facts.target_outcome() else { return html! {} };
     html! {
         section.panel {
             h2 { "The old holder afterwards" }
-            @if open.is_empty() {
-                p { span.pill.good { "fenced" } " " (plural(fenced.len() as u64, "target")) " refuse" @if fenced.len() == 1 { "s" } " it once the successor has claimed there." }
+            @if outcome.is_fenced {
+                p { span.pill.good { "fenced" } " " (outcome.summary) }
             } @else {
-                p { span.pill.bad { "not fenced everywhere" } " The old holder can still write where there is a hole:" }
+                p { span.pill.bad { "not fenced everywhere" } " " (outcome.summary) }
             }
-            ul {
-                @for target in open {
-                    li {
-                        @if target.name.is_empty() { "an unknown target" } @else { (name(&target.name)) }
-                        ": " (Hole::from_word(&target.hole).map_or("unknown", Hole::advice))
-                    }
-                }
-                @for target in fenced { li { (name(&target.name)) ": refuses a stale token (" (target.mode) ")" } }
-            }
+            ul { @for line in &outcome.lines { li { (sentence(line)) } } }
         }
     }
 }

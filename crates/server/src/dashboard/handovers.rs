@@ -7,6 +7,27 @@ use super::resource::{TimelineView, turnover_text};
 use super::text::{self, date_time, duration, name, plural};
 use super::timeline::{ResourceTimeline, Turnover};
 
+/// What the charter of a resource says about a handoff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandoverTerms {
+    /// Both may hold it for a moment; otherwise no one does.
+    pub overlaps: bool,
+    /// How long the predecessor may drain.
+    pub drain_ms: u64,
+}
+
+impl HandoverTerms {
+    /// The terms of a message; none if it has no mode.
+    pub fn of(terms: v1::HandoffTerms) -> Option<Self> {
+        let overlaps = match v1::HandoffMode::try_from(terms.mode).ok()? {
+            v1::HandoffMode::Gap => false,
+            v1::HandoffMode::Overlap => true,
+            v1::HandoffMode::Unspecified => return None,
+        };
+        Some(Self { overlaps, drain_ms: terms.drain_ms })
+    }
+}
+
 /// One change of holder.
 #[derive(Clone, Debug)]
 pub struct HandoverRow {
@@ -25,29 +46,33 @@ pub struct HandoverRow {
     /// The time between them.
     pub turnover: Turnover,
     /// The terms of the charter that covers the resource.
-    pub terms: Option<v1::HandoffTerms>,
+    pub terms: Option<HandoverTerms>,
 }
 
 impl HandoverRow {
     /// What the charter does not allow about it.
-    fn violation(&self) -> Option<&'static str> {
-        let terms = self.terms.as_ref()?;
-        let mode = v1::HandoffMode::try_from(terms.mode).ok()?;
-        match (mode, self.turnover) {
-            (v1::HandoffMode::Gap, Turnover::Overlap(ms)) if ms > 0 => Some("the charter allows no overlap"),
-            (v1::HandoffMode::Overlap, Turnover::Gap(ms)) if ms > 0 && self.reason == "handed_off" => {
-                Some("the charter allows no gap")
-            }
-            (v1::HandoffMode::Overlap, Turnover::Overlap(ms)) if ms > terms.drain_ms => {
-                Some("longer than the drain period of the charter")
-            }
+    pub fn violation(&self) -> Option<&'static str> {
+        let HandoverTerms { overlaps, drain_ms } = self.terms?;
+        match (overlaps, self.turnover) {
+            (false, Turnover::Overlap(ms)) if ms > 0 => Some("the charter allows no overlap"),
+            (true, Turnover::Gap(ms)) if ms > 0 && self.reason == "handed_off" => Some("the charter allows no gap"),
+            (true, Turnover::Overlap(ms)) if ms > drain_ms => Some("longer than the drain period of the charter"),
             _ => None,
+        }
+    }
+
+    /// The terms in words.
+    pub fn terms_text(&self) -> String {
+        match self.terms {
+            None => "not declared".to_owned(),
+            Some(HandoverTerms { overlaps: false, .. }) => "gap".to_owned(),
+            Some(HandoverTerms { drain_ms, .. }) => format!("overlap, drain {}", duration(drain_ms)),
         }
     }
 }
 
 /// The changes of holder in the timelines of some resources, violations first, then the slowest.
-pub fn rows(timelines: &[ResourceTimeline], terms: impl Fn(&str) -> Option<v1::HandoffTerms>) -> Vec<HandoverRow> {
+pub fn rows(timelines: &[ResourceTimeline], terms: impl Fn(&str) -> Option<HandoverTerms>) -> Vec<HandoverRow> {
     let mut rows = Vec::new();
     for timeline in timelines {
         for (index, hold) in timeline.holds.iter().enumerate() {
@@ -104,14 +129,8 @@ pub fn content(rows: &[HandoverRow], entries: usize, older: Option<u64>) -> Mark
 }
 
 fn terms_text(row: &HandoverRow) -> Markup {
-    let terms = row.terms.as_ref();
-    let mode = terms.and_then(|terms| v1::HandoffMode::try_from(terms.mode).ok());
     html! {
-        @match mode {
-            Some(v1::HandoffMode::Gap) => "gap",
-            Some(v1::HandoffMode::Overlap) => { "overlap" @if let Some(terms) = terms { ", drain " (duration(terms.drain_ms)) } }
-            _ => span.dim { "not declared" },
-        }
+        @if row.terms.is_some() { (row.terms_text()) } @else { span.dim { (row.terms_text()) } }
         @if let Some(violation) = row.violation() { " " span.pill.bad { (violation) } }
     }
 }
@@ -129,7 +148,7 @@ mod tests {
             token: 1,
             reason: reason.into(),
             turnover,
-            terms: Some(v1::HandoffTerms { mode: mode.into(), drain_ms: 1_000 }),
+            terms: HandoverTerms::of(v1::HandoffTerms { mode: mode.into(), drain_ms: 1_000 }),
         }
     }
 

@@ -4,6 +4,7 @@ use leasehold_wire::v1;
 use maud::{Markup, html};
 
 use super::chart;
+use super::hold_reason::{FirstLease, HoldReason};
 use super::text::{self, count, duration, name, plural, query_value};
 
 /// Which resources are listed.
@@ -142,36 +143,28 @@ pub fn state_pill(resource: &v1::ResourceView) -> Markup {
 
 /// Why a resource is held or free, in one sentence.
 pub fn why(resource: &v1::ResourceView, time_ms: u64) -> String {
-    let waiting = match resource.waiters {
-        0 => String::new(),
-        waiters => format!("; {} wait{}", count(waiters), if waiters == 1 { "s" } else { "" }),
+    let first = resource.leases.first().map(|lease| FirstLease {
+        holder: &lease.holder,
+        held_ms: time_ms.saturating_sub(lease.granted_ms),
+        ttl_ms: lease.ttl_ms,
+        remaining_ms: lease.remaining_ms,
+        draining: draining_reason(lease).map(|reason| (reason, lease.drain_ms)),
+    });
+    let reason = HoldReason {
+        held: resource.held,
+        first,
+        waiters: resource.waiters,
+        held_for_operator: resource.held_for_operator,
+        confirmed: resource.confirmed,
+        capacity: resource.capacity,
     };
-    let Some(lease) = resource.leases.first() else {
-        return match () {
-            () if resource.held_for_operator => {
-                format!("Blocked after a revocation until an operator frees it{waiting}.")
-            }
-            () if resource.confirmed > 0 => {
-                format!("Free; {} of {} units are committed{waiting}.", resource.confirmed, resource.capacity)
-            }
-            () if resource.waiters > 0 => format!("Free, and not granted yet{waiting}."),
-            () => "Free: no one holds it and no one waits.".to_owned(),
-        };
-    };
-    let holder = text::shortened(&lease.holder, 60);
-    let held = duration(time_ms.saturating_sub(lease.granted_ms));
-    let others = if resource.held > 1 { format!(" and {}", plural(resource.held - 1, "other")) } else { String::new() };
-    let end = match v1::EndReason::try_from(lease.draining) {
-        Ok(reason) if reason != v1::EndReason::Unspecified => {
-            let word = Option::from(reason).map_or("", |reason: leasehold_core::lease::EndReason| reason.word());
-            format!("asked to stop ({}), ends in {}", word.replace('_', " "), duration(lease.drain_ms))
-        }
-        _ => match lease.ttl_ms {
-            Some(ttl) => format!("renewed {} ago", duration(ttl.saturating_sub(lease.remaining_ms))),
-            None => "held as long as its session".to_owned(),
-        },
-    };
-    format!("Held by {holder}{others} for {held}, {end}{waiting}.")
+    reason.sentence()
+}
+
+/// Why a lease is being drained.
+fn draining_reason(lease: &v1::LeaseView) -> Option<&'static str> {
+    let reason = v1::EndReason::try_from(lease.draining).ok().filter(|reason| *reason != v1::EndReason::Unspecified)?;
+    Some(Option::from(reason).map_or("", |reason: leasehold_core::lease::EndReason| reason.word()))
 }
 
 /// The leases of a holder.

@@ -4,6 +4,7 @@
 //! Pages work without JavaScript. With it, `htmx` replaces the part of a page that changes, and `dashboard.js` adds keys. No page
 //! loads anything from another origin, and none contains an inline script or style.
 
+pub mod action_effects;
 pub mod actions;
 pub mod assets;
 pub mod audit;
@@ -12,6 +13,7 @@ pub mod chart;
 pub mod cluster;
 pub mod coverage;
 pub mod handovers;
+pub mod hold_reason;
 pub mod leases;
 pub mod overview;
 pub mod page;

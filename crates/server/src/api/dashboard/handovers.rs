@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::super::{Api, covers};
 use super::response::{PageQuery, PageReader, PageResult};
 use crate::audit::{AuditQuery, hex};
-use crate::dashboard::handovers::{content, rows};
+use crate::dashboard::handovers::{HandoverTerms, content, rows};
 use crate::dashboard::timeline::{ResourceTimeline, TimelineContext};
 use crate::dashboard::{Page, View};
 
@@ -51,7 +51,7 @@ pub async fn page(
     let terms = |resource: &str| {
         let covering = charters.charters.iter().filter(|entry| covers(&entry.prefix, resource));
         let charter = covering.max_by_key(|entry| entry.prefix.len()).and_then(|entry| entry.charter.as_ref());
-        charter.and_then(|charter| charter.handoff)
+        charter.and_then(|charter| charter.handoff).and_then(HandoverTerms::of)
     };
     let rows = rows(&timelines, terms);
     let older = (count == ENTRIES && last > 1).then_some(last);

@@ -1,6 +1,7 @@
 //! The timeline of one resource, from its audit entries: holders with their tokens, gaps and overlaps between them, and writes that
 //! targets refused. The dashboard and `leasehold trace` draw it with the same code.
 
+mod events;
 mod scale;
 mod svg;
 
@@ -8,6 +9,7 @@ use std::collections::BTreeMap;
 
 use leasehold_wire::json::AuditEntryBody;
 
+pub use events::{TimelineEvent, events};
 pub use scale::TimeScale;
 pub use svg::{STYLE, TimelineSvg};
 
