@@ -71,7 +71,7 @@ mod view;
 
 pub use answer::{RenewBatchReply, decode_answer, encode_answer};
 pub use caller::{CommandContext, TokenIssuer};
-pub use charter::{decode_charter, encode_charter};
+pub use charter::{decode_charter, encode_charter, encode_handoff_terms};
 pub use codes::Code;
 pub use command::{DecodedCommand, core_request, encode_command, presented_lease, presented_token, request_digest};
 pub use coverage::encode_coverage;
