@@ -15,6 +15,7 @@ pub mod history;
 pub mod leases;
 pub mod overview;
 pub mod page;
+pub mod renewal_ages;
 pub mod resource;
 pub mod sample_ring;
 pub mod text;
@@ -23,5 +24,6 @@ pub mod trace_file;
 pub mod waits;
 
 pub use assets::{Asset, CONTENT_SECURITY_POLICY, asset};
-pub use page::{Page, View};
+pub use page::{Page, REFERRER_POLICY, View};
+pub use renewal_ages::RenewalAges;
 pub use sample_ring::{SampleRing, ServerSample};

@@ -5,6 +5,7 @@
 mod access_server;
 mod actions;
 mod escaping;
+mod handovers;
 #[path = "../http_client/mod.rs"]
 mod http_client;
 mod origins;

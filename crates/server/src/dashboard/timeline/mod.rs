@@ -65,6 +65,8 @@ pub struct HoldSpan {
     pub drain_from_ms: Option<u64>,
     /// The time since the end of the previous holder of the slot.
     pub turnover: Option<Turnover>,
+    /// The hold of the previous holder of the slot, as an index of [`ResourceTimeline::holds`].
+    pub previous: Option<usize>,
 }
 
 impl HoldSpan {
@@ -231,6 +233,11 @@ impl ResourceTimeline {
                 let hold = &mut self.holds[index];
                 hold.until_ms = Some(at);
                 hold.grantor_ms.1 = Some(entry.time_ms);
+                // Entries of earlier versions have neither.
+                hold.slot = hold.slot.or(entry.slot);
+                if hold.access.is_empty() {
+                    hold.access = text(&entry.access);
+                }
                 hold.reason = text(&entry.reason);
                 hold.state = text(&entry.state);
                 hold.ended_by = text(&entry.by);
@@ -299,21 +306,32 @@ impl ResourceTimeline {
 
     /// Compares each holder with the one before it, by slot. Shared leases and units have no order of holders.
     fn find_turnovers(&mut self) {
-        let mut last: BTreeMap<u32, (Option<u64>, u64)> = BTreeMap::new();
-        for hold in &mut self.holds {
+        // Token numbers ascend with the grants. A lease from before the entries may have got a higher number since.
+        let mut order: Vec<usize> = (0..self.holds.len()).collect();
+        order.sort_by_key(|index| {
+            let hold = &self.holds[*index];
+            (hold.granted_entry.is_some(), hold.tokens.first().map_or(0, |(_, number)| *number))
+        });
+        let mut last: BTreeMap<u32, usize> = BTreeMap::new();
+        for index in order {
+            let hold = &self.holds[index];
             let Some(slot) = hold.slot.filter(|_| hold.access == "exclusive" || hold.access == "slot") else {
                 continue;
             };
-            let (Some(granted), ended) = hold.grantor_ms else { continue };
-            if let Some((previous_end, _)) = last.get(&slot) {
-                hold.turnover = match previous_end {
-                    Some(end) if *end <= granted => Some(Turnover::Gap(granted - end)),
-                    Some(end) => Some(Turnover::Overlap(end - granted)),
-                    None => None,
-                };
-            }
-            last.insert(slot, (ended, granted));
+            let previous = last.insert(slot, index);
+            let Some(granted) = hold.grantor_ms.0 else { continue };
+            let end = previous.and_then(|previous| self.holds[previous].grantor_ms.1);
+            let turnover = end.map(|end| match granted.checked_sub(end) {
+                Some(gap) => Turnover::Gap(gap),
+                None => Turnover::Overlap(end - granted),
+            });
+            (self.holds[index].previous, self.holds[index].turnover) = (previous, turnover);
         }
+    }
+
+    /// Changes of holder in the order of the holds: the earlier hold, the later one, and the time between them.
+    pub fn turnovers(&self) -> impl Iterator<Item = (&HoldSpan, &HoldSpan, Turnover)> {
+        self.holds.iter().filter_map(|hold| Some((&self.holds[hold.previous?], hold, hold.turnover?)))
     }
 
     /// Names of holders in the order of their first grant.
