@@ -233,7 +233,8 @@ impl Grantor {
             }
             let name = self.table.resources.name(slot);
             if is_visible(name) {
-                let held = self.held_on(slot);
+                let queue = self.table.resources.state(slot).map_or(0, |state| state.queue.len());
+                let (held, waiters) = (self.held_on(slot), waiters.min(queue));
                 // The next page has the whole budget for it.
                 if !found.is_empty() && QueryBudget::steps_of_views(held, held.min(leases) + waiters) > budget.left() {
                     return (found, Some(slot));
