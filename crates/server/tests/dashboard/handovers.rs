@@ -93,11 +93,32 @@ async fn a_change_of_holder_is_in_the_ledger_although_its_entries_are_on_differe
         change("slot-1", "slot-3", false),
     ];
     assert_eq!((pages, found.as_slice()), (3, expected.as_slice()));
-    let slots = page(&mut admin, "/ui/resource/jobs/slots").await;
-    let changes = slots.split("Changes of holder").nth(1).and_then(|part| part.split("History").next());
-    let changes = rows(changes.expect("the page has both parts"));
-    assert_eq!(changes.len(), 1, "{changes:?}");
-    assert_eq!(changes[0][1..3], ["slot-1", "slot-3"], "the other slot did not change");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_earlier_holder_is_the_one_of_the_same_slot() {
+    let mut server = AccessServer::start(&[]).await;
+    let mut admin = server.http_as(ADMIN).await;
+    let slot = |holder: &str| json!({ "holder": holder, "ttl": "600s", "slots": 3 });
+    let mut granted = Vec::new();
+    for holder in ["a-1", "b-1", "c-1"] {
+        granted.push(acquire(&mut admin, "pool", slot(holder)).await);
+    }
+    release(&mut admin, "pool", &granted[0]).await;
+    acquire(&mut admin, "pool", slot("a-2")).await;
+    release(&mut admin, "pool", &granted[1]).await;
+    acquire(&mut admin, "pool", slot("b-2")).await;
+    let expected = [["a-1", "a-2"], ["b-1", "b-2"]];
+    let resource = page(&mut admin, "/ui/resource/pool").await;
+    let part = resource.split("Changes of holder").nth(1).and_then(|part| part.split("History").next());
+    let mut changes: Vec<_> =
+        rows(part.expect("the page has both parts")).into_iter().map(|row| [row[1].clone(), row[2].clone()]).collect();
+    changes.sort();
+    assert_eq!(changes, expected);
+    let ledger = rows(&page(&mut admin, "/ui/handovers").await);
+    let mut changes: Vec<_> = ledger.into_iter().map(|row| [row[2].clone(), row[3].clone()]).collect();
+    changes.sort();
+    assert_eq!(changes, expected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -433,6 +433,33 @@ mod tests {
     }
 
     #[test]
+    fn an_earlier_lease_is_the_predecessor_of_the_first_grant_of_its_slot() {
+        let with_slot = |entry: AuditEntryBody, slot: u32| AuditEntryBody {
+            access: Some("slot".into()),
+            slot: Some(slot),
+            ..entry
+        };
+        let entries = [
+            // Granted in an overlap with the first, which ends later.
+            with_slot(granted(11, 500, "5.0", "a2", 50), 0),
+            entry(12, 600, "handoff", "1.0", "a1", 10),
+            with_slot(ended(13, 1_000, "1.0", "a1", 10, "handed_off"), 0),
+            with_slot(ended(14, 2_000, "2.0", "b1", 11, "ttl"), 1),
+            with_slot(granted(15, 2_300, "6.0", "b2", 51), 1),
+            // An entry of an earlier version does not say which slot it was.
+            ended(16, 2_400, "3.0", "c1", 12, "ttl"),
+            with_slot(granted(17, 2_500, "7.0", "c2", 52), 2),
+        ];
+        let timeline = ResourceTimeline::new("pool", &entries, at(4_000));
+        let mut found: Vec<_> = timeline
+            .turnovers()
+            .map(|(from, to, turnover)| (from.holder.as_str(), to.holder.as_str(), turnover))
+            .collect();
+        found.sort_by_key(|(_, to, _)| *to);
+        assert_eq!(found, [("a1", "a2", Turnover::Overlap(500)), ("b1", "b2", Turnover::Gap(300))]);
+    }
+
+    #[test]
     fn refused_writes_name_their_target_and_both_numbers() {
         let zombie = AuditEntryBody {
             target: Some("ledger".into()),
