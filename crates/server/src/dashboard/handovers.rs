@@ -60,7 +60,8 @@ pub struct HandoverPage {
 }
 
 impl HandoverPage {
-    fn has_grant(&self, hold: &HoldSpan) -> bool {
+    /// Whether a lease was granted in this page.
+    pub fn has_grant(&self, hold: &HoldSpan) -> bool {
         hold.granted_entry.is_some_and(|entry| (self.first..=self.last).contains(&entry))
     }
 

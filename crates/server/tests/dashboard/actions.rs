@@ -2,10 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::access_server::ADMIN;
+use crate::access_server::{ADMIN, AccessServer, access_text};
 use crate::http_client::{free_port_config, http, http_with};
+use crate::log_lines;
 use crate::scene::{Scene, ok, page};
 use crate::transport_clients::HttpConnection;
+use leasehold_server::access::AccessFile;
 use leasehold_server::journal::memory::Memory;
 use leasehold_server::server::start;
 
@@ -60,9 +62,16 @@ async fn a_handoff_asks_the_holder_and_a_free_needs_a_block() {
     let preview = page(&mut operator, "/ui/actions/handoff?resource=jobs%2Freport").await;
     assert!(preview.contains("is asked to stop within") && preview.contains("worker-3"), "{preview}");
     assert!(preview.contains("Reason, for the log of the server"), "its record has no comment: {preview}");
-    let body = form_of(&preview, "comment=maintenance");
+    log_lines::collect();
+    let body = form_of(&preview, "comment=maintenance+now");
     let (status, text) = operator.request("POST /ui/actions/handoff", FORM, &body).await;
     assert_eq!(status, 303, "{text}");
+    // The holder is asked only once. What is refused has no reason in the log.
+    let body = form_of(&preview, "comment=maintenance+again");
+    let (status, text) = operator.request("POST /ui/actions/handoff", FORM, &body).await;
+    assert_eq!(status, 409, "{text}");
+    let [line] = &log_lines::lines_with("maintenance")[..] else { panic!("one handoff was accepted") };
+    assert!(line.contains("maintenance now") && line.contains("jobs/report") && line.contains("uid:1"), "{line}");
     let shown = page(&mut operator, "/ui/resource/jobs/report").await;
     assert!(shown.contains("<span class=\"pill warn\">draining</span>"), "{shown}");
     let preview = page(&mut operator, "/ui/actions/free?resource=jobs%2Freport").await;
@@ -134,6 +143,32 @@ async fn a_revocation_ends_all_leases_of_its_preview_or_none() {
     let preview = page(&mut operator, path).await;
     assert!(preview.contains("leasehold revoke jobs/shared --comment TEXT"), "{preview}");
     assert!(!preview.contains("<form method=\"post\""), "{preview}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_two_persons_are_required_each_lease_of_a_preview_has_a_proposal() {
+    let grants = [(ADMIN, "admin", ""), ("uid:1", "operator", "jobs"), ("uid:2", "approver", "jobs")];
+    let file = format!("{}[two_person]\nactions = [\"revoke\"]\n", access_text(&grants));
+    let mut server = AccessServer::start_with(&AccessFile::parse(&file).expect("the file is valid")).await;
+    let mut admin = server.http_as(ADMIN).await;
+    for holder in ["r1", "r2"] {
+        let body = json!({ "holder": holder, "ttl": "60s", "shared": true });
+        ok(&mut admin, "POST /v1/leases/jobs/shared:acquire", body).await;
+    }
+    let mut operator = server.http_as("uid:1").await;
+    let preview = page(&mut operator, "/ui/actions/revoke?resource=jobs%2Fshared").await;
+    let (status, text) = operator.request("POST /ui/actions/revoke", FORM, &form_of(&preview, "comment=stuck")).await;
+    assert_eq!(status, 428, "{text}");
+    assert!(text.contains("must approve proposals 1, 2, one for each lease"), "{text}");
+    assert_eq!(ok(&mut admin, "GET /v1/leases/jobs/shared", Value::Null).await["held"], 2, "nothing happened yet");
+    let mut approver = server.http_as("uid:2").await;
+    let proposals = ok(&mut approver, "GET /v1/proposals", Value::Null).await;
+    for (proposal, left) in proposals.as_array().expect("a list").iter().zip([1, 0]) {
+        let path = format!("POST /v1/proposals/{}:approve", proposal["proposal"]);
+        ok(&mut approver, &path, json!({ "digest": proposal["digest"] })).await;
+        let held = ok(&mut admin, "GET /v1/held-leases?prefix=jobs/shared", Value::Null).await["leases"].clone();
+        assert_eq!(held.as_array().map(Vec::len), Some(left), "{held}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -50,7 +50,7 @@ pub async fn page(
         add(&mut resources, read(&api, query).await?.0);
     }
     let timelines = timelines(&resources);
-    let handed_over = timelines.iter().filter(|timeline| timeline.turnovers().next().is_some());
+    let handed_over = timelines.iter().filter(|timeline| timeline.turnovers().any(|(_, hold, _)| page.has_grant(hold)));
     let (terms, position) = api.handoff_terms(handed_over.map(|timeline| timeline.resource.clone()).collect()).await?;
     let rows = rows(&timelines, page, |resource| terms.get(resource).copied());
     Ok(reader.render(Page {
