@@ -312,8 +312,7 @@ impl GrantorTable {
         }
     }
 
-    /// The end of a held lease. It says what the lease occupied, so that a reader can tell whom it made room for without the entry of its
-    /// grant.
+    /// The end of a held lease. It says what the lease occupied, so that a reader finds the next holder without the entry of its grant.
     fn end_change(&self, slot: u32, kind: &'static str) -> AuditChange<'_> {
         let lease = self.leases.at(slot).map(|(_, lease)| lease);
         let access = lease.map(|lease| lease.access());

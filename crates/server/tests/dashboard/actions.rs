@@ -99,7 +99,7 @@ async fn an_action_is_for_the_holder_of_its_preview_and_for_no_one_else() {
     let shown = ok(&mut scene.admin, "GET /v1/leases/jobs/report", Value::Null).await;
     assert_eq!(shown["leases"][0]["holder"], "worker-3");
     assert!(shown["leases"][0]["draining"].is_null(), "{shown}");
-    // The resource became free: whoever acquires it next was in no preview.
+    // The resource became free: the next holder was in no preview.
     ok(&mut scene.admin, "POST /v1/leases/jobs/report:revoke", json!({ "comment": "second" })).await;
     let (status, text) = operator.request("POST /ui/actions/revoke", FORM, &forms[0].1).await;
     assert_eq!(status, 409, "{text}");
