@@ -55,8 +55,8 @@ pub struct HandoverPage {
     pub last: u64,
     /// Number of entries, without those that the reader may not see.
     pub entries: usize,
-    /// Whether there are older entries.
-    pub has_older: bool,
+    /// The entry before which there may be older ones.
+    pub older: Option<u64>,
 }
 
 impl HandoverPage {
@@ -109,7 +109,7 @@ pub fn rows(
 
 /// The content of the page: the first rows of all. Of `without_previous` grants, the earlier holder is not known.
 pub fn content(rows: &[HandoverRow], page: HandoverPage, without_previous: u64) -> Markup {
-    let HandoverPage { first, entries, has_older, .. } = page;
+    let HandoverPage { entries, older, .. } = page;
     html! {
         section.panel {
             @if rows.is_empty() {
@@ -134,7 +134,7 @@ pub fn content(rows: &[HandoverRow], page: HandoverPage, without_previous: u64) 
                 } }
             }
             div.pager {
-                @if has_older && first > 1 { a.button href=(format!("/ui/handovers?before={first}")) { "Older" } }
+                @if let Some(before) = older { a.button href=(format!("/ui/handovers?before={before}")) { "Older" } }
                 span.dim { (plural(rows.len() as u64, "change")) " of holder in " (text::count(entries as u64)) " audit entries, slowest first" }
                 @if without_previous > 0 { span.dim { (plural(without_previous, "grant")) " without a known earlier holder left out" } }
             }

@@ -32,18 +32,18 @@ pub async fn page(
 ) -> PageResult {
     let reader = PageReader::current(&api);
     let (entries, head) = read(&api, AuditQuery { before, ..AuditQuery::default() }).await?;
+    let first = entries.last().map_or(0, |entry| entry.entry);
     let page = HandoverPage {
-        first: entries.last().map_or(0, |entry| entry.entry),
+        first,
         last: entries.first().map_or(0, |entry| entry.entry),
         entries: entries.len(),
-        has_older: entries.len() == ENTRIES,
+        older: (entries.len() == ENTRIES && first > 1).then_some(first),
     };
     let mut resources: BTreeMap<String, Vec<AuditEntryBody>> = BTreeMap::new();
     add(&mut resources, entries);
     // The earlier holder may have ended before the page, or, of an overlap, after it.
-    if page.has_older && page.grants_without_previous(&timelines(&resources)) > 0 {
-        let (older, _) = read(&api, AuditQuery { before: page.first, ..AuditQuery::default() }).await?;
-        add(&mut resources, older);
+    if let Some(before) = page.older.filter(|_| page.grants_without_previous(&timelines(&resources)) > 0) {
+        add(&mut resources, read(&api, AuditQuery { before, ..AuditQuery::default() }).await?.0);
     }
     if before > 0 && page.has_previous_without_end(&timelines(&resources)) {
         let query = AuditQuery { after: page.last, oldest_first: true, ..AuditQuery::default() };
