@@ -74,6 +74,14 @@ async fn a_handoff_asks_the_holder_and_a_free_needs_a_block() {
     assert!(line.contains("maintenance now") && line.contains("jobs/report") && line.contains("uid:1"), "{line}");
     let shown = page(&mut operator, "/ui/resource/jobs/report").await;
     assert!(shown.contains("<span class=\"pill warn\">draining</span>"), "{shown}");
+    // An overlap needs a waiter; that the lease is still the one of the preview is not in doubt.
+    let charter = json!({ "charter": { "handoff": { "mode": "overlap", "drain_ms": 1_000 } }, "comment": "terms" });
+    ok(&mut scene.admin, "PUT /v1/charters/jobs/alone", charter).await;
+    ok(&mut scene.admin, "POST /v1/leases/jobs/alone:acquire", json!({ "holder": "w", "ttl": "60s" })).await;
+    let preview = page(&mut operator, "/ui/actions/handoff?resource=jobs%2Falone").await;
+    let (status, text) = operator.request("POST /ui/actions/handoff", FORM, &form_of(&preview, "comment=x")).await;
+    assert_eq!(status, 404, "{text}");
+    assert!(!text.contains("have changed"), "{text}");
     let preview = page(&mut operator, "/ui/actions/free?resource=jobs%2Freport").await;
     assert!(preview.contains("is not blocked, so nothing changes"), "{preview}");
 }

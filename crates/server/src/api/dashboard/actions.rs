@@ -189,8 +189,9 @@ async fn act_on_leases(
             Ok(()) => done += 1,
             Err(problem) => match problem.known_code() {
                 Some(Code::ApprovalRequired) => proposals.push(problem),
-                // It ended since it was compared.
-                Some(Code::LeaseLost | Code::NotCurrent | Code::NotFound) => is_changed = true,
+                // It ended since it was compared. An overlap handoff that no one waits for is another subject.
+                Some(Code::LeaseLost | Code::NotCurrent) => is_changed = true,
+                Some(Code::NotFound) if problem.subject == RefusalSubject::Lease.word() => is_changed = true,
                 _ if done == 0 => return Err(problem),
                 _ => {
                     let message = format!("after {done} of {} leases: {}", leases.len(), problem.message);
