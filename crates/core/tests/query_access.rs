@@ -1,12 +1,13 @@
 //! Queries of callers with grants: what they may not see is left out, within the step budget (A4, A5, A7).
 
 use leasehold_core::access::{AccessGrant, Action, Caller, Rights, Role};
-use leasehold_core::command::{Acquire, Command, Input, Request};
+use leasehold_core::charter::{Charter, HandoffMode, HandoffTerms};
+use leasehold_core::command::{Acquire, AcquireOptions, Command, Input, OpenSession, Request};
 use leasehold_core::grantor::{
     Grantor, LeaseFilter, LeaseSort, Output, Query, QueryAnswer, QueryOutcome, RecoveredGrantor, TenureOptions,
     hide_names,
 };
-use leasehold_core::ids::LeaseId;
+use leasehold_core::ids::{LeaseId, SessionId};
 use leasehold_core::lease::Validity;
 use leasehold_core::limits;
 use leasehold_core::refusal::{Cycle, CycleMember, Refusal};
@@ -148,6 +149,76 @@ fn a_listing_of_leases_among_many_hidden_ones_keeps_the_step_budget_and_does_not
         panic!("a list is allowed")
     };
     assert_eq!(found.into_iter().map(|one| one.lease.resource).collect::<Vec<_>>(), ["team/a/7"]);
+}
+
+#[test]
+fn resources_with_waiters_are_paged_and_hidden_ones_are_left_out() {
+    let names: Vec<String> =
+        (0..12).map(|at| format!("{}/{at}", if at % 3 == 0 { "hidden" } else { "team" })).collect();
+    let mut grantor = grantor_with(names.iter().cloned());
+    let open = OpenSession { holder: "waiter", ttl_ms: 600_000, secret: [1; 32].into(), waits_only: false };
+    grantor.step(AT, &Input::Request(Request::tagged(0), Command::OpenSession(open)));
+    let session = SessionId { slot: 0, reuse: 0 };
+    // All but the last two are waited for.
+    for name in &names[..10] {
+        let options = AcquireOptions { wait_ms: 60_000, ..AcquireOptions::DEFAULT };
+        let exclusive = Acquire::exclusive(name, "", 600_000);
+        let wait = Command::Acquire(Acquire { session: Some(session), options, ..exclusive });
+        grantor.step(AT, &Input::Request(Request::tagged(0), wait));
+    }
+    let pages = |grantor: &Grantor, rights: &Rights, limit: usize| {
+        let caller = Caller { principal: "dns:a", rights };
+        let (mut found, mut from) = (Vec::new(), Some(0));
+        while let Some(at) = from {
+            let query = Query::ContendedResources { from: at, limit, leases: 1, waiters: 1 };
+            let QueryOutcome::Answered(QueryAnswer::ContendedResources(page, next)) = grantor.query(&caller, &query)
+            else {
+                panic!("a reader of waiters may list what is waited for")
+            };
+            assert!(page.len() <= limit && next.is_none_or(|next| next > at), "a page makes progress");
+            for one in page {
+                let shown = (one.view.leases.len(), one.view.waiters, one.waiters.len());
+                assert_eq!((shown, one.waiters[0].holder.as_str()), ((1, 1, 1), "waiter"));
+                found.push(one.view.resource);
+            }
+            from = next;
+        }
+        found
+    };
+    let team: Vec<&String> = names[..10].iter().filter(|name| name.starts_with("team")).collect();
+    for limit in [1, 2, 100] {
+        assert_eq!(pages(&grantor, &rights(&[(Role::Holder, "team")]), limit).iter().collect::<Vec<_>>(), team);
+        assert_eq!(pages(&grantor, &rights(&[(Role::Observer, "")]), limit), names[..10]);
+    }
+    assert!(pages(&grantor, &rights(&[(Role::Observer, "nothing")]), 1).is_empty());
+    // What is granted is not waited for any more.
+    grantor.step(AT, &Input::Request(Request::tagged(0), Command::CloseSession { session }));
+    assert!(pages(&grantor, &rights(&[(Role::Observer, "")]), 1).is_empty());
+}
+
+#[test]
+fn charters_of_hidden_resources_are_left_out() {
+    let mut grantor = grantor_with(std::iter::empty());
+    for (prefix, drain_ms) in [("", 1_000), ("team", 2_000), ("team/a/b", 3_000)] {
+        let charter =
+            Charter { handoff: Some(HandoffTerms { mode: HandoffMode::Gap, drain_ms }), ..Charter::default() };
+        let set = Command::SetCharter { prefix, charter: Box::new(charter), comment: "terms" };
+        grantor.step(AT, &Input::Request(Request::tagged(0), set));
+    }
+    let resources = ["team/a", "team/a/b/c", "team/a/bc", "other"].map(str::to_owned).to_vec();
+    let drains = |rights: &Rights| {
+        let query = Query::ChartersOf { resources: resources.clone() };
+        match grantor.query(&Caller { principal: "dns:a", rights }, &query) {
+            QueryOutcome::Answered(QueryAnswer::ChartersOf(found)) => {
+                let drain =
+                    |charter: &Option<&Charter>| charter.and_then(|charter| charter.handoff).map(|one| one.drain_ms);
+                found.iter().map(drain).collect::<Vec<_>>()
+            }
+            _ => panic!("an observer reads charters"),
+        }
+    };
+    assert_eq!(drains(&rights(&[(Role::Observer, "")])), [Some(2_000), Some(3_000), Some(2_000), Some(1_000)]);
+    assert_eq!(drains(&rights(&[(Role::Observer, "team")])), [Some(2_000), Some(3_000), Some(2_000), None]);
 }
 
 #[test]

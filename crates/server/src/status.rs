@@ -85,6 +85,14 @@ impl ServerStatus {
         }
     }
 
+    /// The address of the leader according to etcd, if it names one.
+    pub async fn leader(&self) -> Option<String> {
+        match &self.etcd {
+            Some(etcd) => etcd.read().await.leader,
+            None => Some(self.address.clone()),
+        }
+    }
+
     /// Whether another server stands by. False for a standalone server.
     pub async fn has_successor(&self) -> bool {
         match &self.etcd {

@@ -9,15 +9,16 @@ use leasehold_core::refusal::Refusal;
 use crate::enums::{decode_enum, encode_optional, missing_field, optional_enum, required_enum};
 use crate::v1;
 
+/// Encodes the terms of a handoff.
+pub fn encode_handoff_terms(from: HandoffTerms) -> v1::HandoffTerms {
+    v1::HandoffTerms { mode: v1::HandoffMode::from(from.mode).into(), drain_ms: from.drain_ms }
+}
+
 /// Encodes a charter.
 pub fn encode_charter(from: &Charter) -> v1::Charter {
     let window = |renewal: RenewalProof| match renewal {
         RenewalProof::Pulse => v1::RenewalTerms { window_ms: None },
         RenewalProof::Progress { window_ms } => v1::RenewalTerms { window_ms: Some(window_ms) },
-    };
-    let handoff = |handoff: HandoffTerms| v1::HandoffTerms {
-        mode: v1::HandoffMode::from(handoff.mode).into(),
-        drain_ms: handoff.drain_ms,
     };
     v1::Charter {
         payload: encode_optional::<_, v1::Payload>(from.payload),
@@ -30,7 +31,7 @@ pub fn encode_charter(from: &Charter) -> v1::Charter {
         ttl_min_ms: from.ttl_min_ms,
         ttl_max_ms: from.ttl_max_ms,
         max_hold_ms: from.max_hold_ms,
-        handoff: from.handoff.map(handoff),
+        handoff: from.handoff.map(encode_handoff_terms),
         uncommitted: encode_optional::<_, v1::Uncommitted>(from.uncommitted),
         starts_from: from.starts_from.as_ref().map(encode_starts_from),
         veto_ms: match from.at_expiry {

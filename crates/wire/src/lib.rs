@@ -70,7 +70,7 @@ mod problem;
 mod view;
 
 pub use answer::{RenewBatchReply, decode_answer, encode_answer};
-pub use charter::{decode_charter, encode_charter};
+pub use charter::{decode_charter, encode_charter, encode_handoff_terms};
 pub use codes::Code;
 pub use command::{DecodedCommand, core_request, encode_command, presented_lease, presented_token, request_digest};
 pub use command_context::{CommandContext, TokenIssuer};

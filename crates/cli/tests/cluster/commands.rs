@@ -159,6 +159,12 @@ fn a_standby_answers_reads_only_on_request_and_reports_its_position() {
         let reply = standby.http(method, path, "leasehold-standby: 0\r\n", "{}");
         assert!(reply.starts_with("HTTP/1.1 503") && reply.contains(&leader.address), "{path}: {reply}");
     }
+    // Pages name the leader in the parts that only it has.
+    let only_leader = format!("send the request to the leader at {}", leader.address);
+    for path in ["/", "/ui/resource/a", "/ui/handovers", "/ui/audit", "/ui/audit/verify"] {
+        let reply = standby.http("GET", path, "", "");
+        assert!(reply.contains(&only_leader) && !reply.contains("shutting down"), "{path}: {reply}");
+    }
     // A standby refuses wrong methods and web pages as a leader does.
     let reply = standby.http("POST", "/healthz", "", "");
     assert!(reply.starts_with("HTTP/1.1 405") && reply.contains("METHOD_NOT_ALLOWED"), "{reply}");

@@ -204,7 +204,7 @@ impl GrantorTable {
                 session: granted.session.and_then(|slot| self.session_at(slot)),
                 number: Some(granted.number.get()),
                 access: Some(granted.access),
-                slot: matches!(granted.access, Access::Exclusive | Access::Slot).then_some(granted.slot),
+                slot: slot_of(granted.access, granted.slot),
                 ttl_ms: (granted.ttl > 0).then_some(u64::from(granted.ttl)),
                 ..of("granted")
             }),
@@ -212,16 +212,16 @@ impl GrantorTable {
                 each(&AuditChange {
                     reason: Some(*reason),
                     comment: self.end_comment(*lease, *reason, comment),
-                    ..self.lease_change(*lease, "ended")
+                    ..self.end_change(*lease, "ended")
                 });
             }
             Record::Expired(lease_reason) => {
                 for (lease, _) in &lease_reason.0 {
-                    each(&AuditChange { reason: Some(EndReason::Ttl), ..self.lease_change(*lease, "ended") });
+                    each(&AuditChange { reason: Some(EndReason::Ttl), ..self.end_change(*lease, "ended") });
                 }
             }
             Record::HoldConfirmed { lease, .. } => {
-                each(&AuditChange { reason: Some(EndReason::Released), ..self.lease_change(*lease, "hold_confirmed") });
+                each(&AuditChange { reason: Some(EndReason::Released), ..self.end_change(*lease, "hold_confirmed") });
             }
             Record::Rotated { lease, number } => {
                 each(&AuditChange { number: Some(number.get()), ..self.lease_change(*lease, "rotated") });
@@ -323,6 +323,14 @@ impl GrantorTable {
         }
     }
 
+    /// The end of a held lease. It says what the lease occupied, so that a reader finds the next holder without the entry of its grant.
+    fn end_change(&self, slot: u32, kind: &'static str) -> AuditChange<'_> {
+        let lease = self.leases.at(slot).map(|(_, lease)| lease);
+        let access = lease.map(|lease| lease.access());
+        let of = lease.and_then(|lease| slot_of(lease.access(), lease.slot()));
+        AuditChange { access, slot: of, ..self.lease_change(slot, kind) }
+    }
+
     fn session_at(&self, slot: u32) -> Option<SessionId> {
         self.sessions.at(slot).map(|(reuse, _)| SessionId { slot, reuse })
     }
@@ -360,7 +368,7 @@ impl GrantorTable {
             ..AuditChange::default()
         });
         for slot in self.session_leases(id.slot) {
-            each(&AuditChange { reason: Some(lease_reason), ..self.lease_change(slot, "ended") });
+            each(&AuditChange { reason: Some(lease_reason), ..self.end_change(slot, "ended") });
         }
     }
 
@@ -371,7 +379,7 @@ impl GrantorTable {
         }
         for (slot, _, lease) in self.leases.iter_live() {
             if self.actors[lease.actor].session == NONE {
-                each(&AuditChange { reason: Some(EndReason::Restored), ..self.lease_change(slot, "ended") });
+                each(&AuditChange { reason: Some(EndReason::Restored), ..self.end_change(slot, "ended") });
             }
         }
     }
@@ -465,6 +473,14 @@ impl GrantorTable {
                 AuditChange { reason: Some(*reason), ..of("cache_ended", *number) }
             }
         }
+    }
+}
+
+/// The slot of a lease that occupies one.
+const fn slot_of(access: Access, slot: u32) -> Option<u32> {
+    match access {
+        Access::Exclusive | Access::Slot => Some(slot),
+        Access::Shared | Access::Units(_) => None,
     }
 }
 

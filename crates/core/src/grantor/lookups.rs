@@ -5,7 +5,7 @@ use super::query_budget::QueryBudget;
 use super::table::actors::Waiter;
 use super::table::ended::{EndedLease, Usage};
 use super::table::lease::NONE;
-use super::view::{LeaseView, ResourceView, SessionView, Status, WaiterView};
+use super::view::{ContendedResourceView, LeaseView, ResourceView, SessionView, Status, WaiterView};
 use super::{Deadlock, table};
 use crate::access::IdentityUsage;
 use crate::charter::Charter;
@@ -213,6 +213,40 @@ impl Grantor {
         };
         let positions = state.queue.iter().skip(from).take(limit);
         positions.map(|position| self.waiter_view(resource, self.table.waiter(position.waiter))).collect()
+    }
+
+    /// Resources with waiters in slot order, at most `limit`, each with its first leases and waiters, if `is_visible` selects their
+    /// names. Returns the slot to continue from, if there is more; that is within the budget, but at least one resource further.
+    pub(super) fn contended_page(
+        &self,
+        from: u32,
+        limit: usize,
+        leases: usize,
+        waiters: usize,
+        budget: &mut QueryBudget,
+        is_visible: impl Fn(&str) -> bool,
+    ) -> (Vec<ContendedResourceView>, Option<u32>) {
+        let mut found: Vec<ContendedResourceView> = Vec::new();
+        for (visited, slot) in self.table.resources.contended.range(from..).copied().enumerate() {
+            if found.len() == limit || (visited > 0 && budget.left() == 0) {
+                return (found, Some(slot));
+            }
+            let name = self.table.resources.name(slot);
+            if is_visible(name) {
+                let queue = self.table.resources.state(slot).map_or(0, |state| state.queue.len());
+                let (held, waiters) = (self.held_on(slot), waiters.min(queue));
+                // The next page has the whole budget for it.
+                if !found.is_empty() && QueryBudget::steps_of_views(held, held.min(leases) + waiters) > budget.left() {
+                    return (found, Some(slot));
+                }
+                let view = self.resource_view(slot, leases, budget);
+                let waiters = self.waiters_page(name, 0, waiters);
+                budget.take(QueryBudget::steps_of_views(0, waiters.len()));
+                found.push(ContendedResourceView { view, waiters });
+            }
+            budget.take(SLOT_STEPS);
+        }
+        (found, None)
     }
 
     /// Recently ended leases of a resource, latest first, at most `limit`.

@@ -48,7 +48,7 @@ pub use rollback_detection::RollbackEvidence;
 pub use table::Deadlock;
 pub use table::ended::{EndedLease, Usage};
 pub use table::ended_holds::{EndedHold, HoldDrain};
-pub use view::{LeaseView, ResourceView, SessionView, Status, WaiterView};
+pub use view::{ContendedResourceView, LeaseView, ResourceView, SessionView, Status, WaiterView};
 
 use sha2::{Digest, Sha256};
 

@@ -5,7 +5,10 @@
 
 use super::lease_listing::{LeaseFilter, LeaseSort, LeaseSortKey, ListedLease};
 use super::query_budget::QueryBudget;
-use super::{Deadlock, EndedLease, Grantor, LeaseView, ProposalView, ResourceView, Status, Usage, WaiterView};
+use super::{
+    ContendedResourceView, Deadlock, EndedLease, Grantor, LeaseView, ProposalView, ResourceView, Status, Usage,
+    WaiterView,
+};
 use crate::access::{Action, Caller, ReadScope};
 use crate::charter::Charter;
 use crate::coverage::TargetView;
@@ -93,6 +96,17 @@ pub enum Query {
         /// Most waiters of the page.
         limit: usize,
     },
+    /// Resources with waiters, with their first leases and waiters.
+    ContendedResources {
+        /// The slot to continue from.
+        from: u32,
+        /// Most resources of the page.
+        limit: usize,
+        /// Most leases of each resource.
+        leases: usize,
+        /// Most waiters of each resource.
+        waiters: usize,
+    },
     /// The latest deadlocks.
     Deadlocks {
         /// Most deadlocks.
@@ -152,6 +166,11 @@ pub enum Query {
         /// The resource.
         resource: String,
     },
+    /// The charters that apply to resources.
+    ChartersOf {
+        /// The resources; so few that their lookups are within the budget.
+        resources: Vec<String>,
+    },
     /// Proposals that wait for an approval.
     Proposals,
     /// Status and counts.
@@ -176,6 +195,8 @@ pub enum QueryAnswer<'a> {
     SessionLeases(Vec<LeaseView>, Option<LeaseId>),
     /// To [`Query::Waiters`].
     Waiters(Vec<WaiterView>),
+    /// To [`Query::ContendedResources`], with the slot to continue from.
+    ContendedResources(Vec<ContendedResourceView>, Option<u32>),
     /// To [`Query::Deadlocks`], latest last.
     Deadlocks(Vec<&'a Deadlock>),
     /// To [`Query::EndedLeases`], latest first.
@@ -192,6 +213,8 @@ pub enum QueryAnswer<'a> {
     Coverage(Vec<TargetView>),
     /// To [`Query::Charters`] and [`Query::CharterOf`]: prefixes and charters.
     Charters(Vec<(&'a str, &'a Charter)>),
+    /// To [`Query::ChartersOf`], in its order; none where no charter applies or may be seen.
+    ChartersOf(Vec<Option<&'a Charter>>),
     /// To [`Query::Proposals`], by number.
     Proposals(Vec<ProposalView>),
     /// To [`Query::Status`].
@@ -233,14 +256,14 @@ impl Query {
             }
             Self::HeldBy { .. } => Action::HeldBy,
             Self::SessionLeases { .. } => Action::ListSession,
-            Self::Waiters { .. } => Action::Waiters,
+            Self::Waiters { .. } | Self::ContendedResources { .. } => Action::Waiters,
             Self::Deadlocks { .. } => Action::Deadlocks,
             Self::EndedLeases { .. } => Action::EndedLeases,
             Self::State { .. } => Action::State,
             Self::Queue { .. } => Action::Queue,
             Self::Usage { .. } | Self::UsagePage { .. } => Action::Usage,
             Self::Coverage { .. } => Action::Coverage,
-            Self::Charters { .. } | Self::CharterOf { .. } => Action::Charters,
+            Self::Charters { .. } | Self::CharterOf { .. } | Self::ChartersOf { .. } => Action::Charters,
             Self::Proposals => Action::Proposals,
             Self::Status => Action::Status,
             Self::Metrics => Action::Metrics,
@@ -263,10 +286,12 @@ impl Query {
             | Self::LeasesWithIds { .. }
             | Self::HeldBy { .. }
             | Self::SessionLeases { .. }
+            | Self::ContendedResources { .. }
             | Self::Deadlocks { .. }
             | Self::Usage { .. }
             | Self::UsagePage { .. }
             | Self::Charters { .. }
+            | Self::ChartersOf { .. }
             | Self::Proposals
             | Self::Status
             | Self::Metrics => None,
@@ -289,10 +314,12 @@ impl Query {
             | Self::LeasesWithIds { .. }
             | Self::HeldBy { .. }
             | Self::SessionLeases { .. }
+            | Self::ContendedResources { .. }
             | Self::Deadlocks { .. }
             | Self::Usage { .. }
             | Self::UsagePage { .. }
             | Self::Charters { .. }
+            | Self::ChartersOf { .. }
             | Self::Proposals
             | Self::Status
             | Self::Metrics => unreachable!("the query is not about one name"),
@@ -367,6 +394,11 @@ impl Grantor {
             Query::Waiters { resource, from, limit } => {
                 QueryAnswer::Waiters(self.waiters_page(resource, *from, *limit))
             }
+            Query::ContendedResources { from, limit, leases, waiters } => {
+                let (found, next) =
+                    self.contended_page(*from, *limit, *leases, *waiters, budget, |name| scope.covers(name));
+                QueryAnswer::ContendedResources(found, next)
+            }
             Query::Deadlocks { limit } => {
                 let mut seen: Vec<_> = self.deadlocks().filter(|deadlock| sees_deadlock(scope, deadlock)).collect();
                 seen.drain(..seen.len().saturating_sub(*limit));
@@ -398,6 +430,12 @@ impl Grantor {
                 QueryAnswer::Charters(seen.take(*limit).collect())
             }
             Query::CharterOf { resource } => QueryAnswer::Charters(self.charter_of(resource).into_iter().collect()),
+            Query::ChartersOf { resources } => {
+                let charter = |name: &String| self.charter_of(name).filter(|_| scope.covers(name));
+                QueryAnswer::ChartersOf(
+                    resources.iter().map(|name| charter(name).map(|(_, charter)| charter)).collect(),
+                )
+            }
             Query::Proposals => {
                 QueryAnswer::Proposals(self.proposals().filter(|proposal| scope.covers(&proposal.resource)).collect())
             }

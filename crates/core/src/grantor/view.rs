@@ -89,6 +89,15 @@ pub struct WaiterView {
     pub alive: bool,
 }
 
+/// A resource with waiters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContendedResourceView {
+    /// The resource with its first leases.
+    pub view: ResourceView,
+    /// Its first waiters, in the order of the queue.
+    pub waiters: Vec<WaiterView>,
+}
+
 /// A session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionView {

@@ -101,6 +101,7 @@ pub fn views(core: &Grantor, spec: &Spec) -> Result<(), String> {
         same("session", &(view.remaining_ms, view.leases, view.waits), &(remaining, own_leases, waits))?;
     }
     super::listings::compare(core, spec)?;
+    super::listings::compare_contended(core, spec, &RESOURCES)?;
     RESOURCES
         .iter()
         .try_for_each(|resource| resource_view(core, spec, resource).map_err(|e| format!("{resource}: {e}")))

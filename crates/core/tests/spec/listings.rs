@@ -30,6 +30,32 @@ fn filters() -> [LeaseFilter; 9] {
     ]
 }
 
+/// The core lists the resources that someone waits for, each once.
+pub fn compare_contended(core: &Grantor, spec: &Spec, resources: &[&str]) -> Result<(), String> {
+    let (mut found, mut next) = (Vec::new(), Some(0));
+    while let Some(from) = next {
+        let query = Query::ContendedResources { from, limit: PAGE, leases: usize::MAX, waiters: usize::MAX };
+        let QueryAnswer::ContendedResources(page, more) = answer(core, &query)? else {
+            return Err("another answer".into());
+        };
+        for one in page {
+            let name = one.view.resource.clone();
+            if Some(one.view) != core.show(&name) || one.waiters != core.waiters(&name) {
+                return Err(format!("{name} is listed with waiters in another way than it is shown"));
+            }
+            found.push(name);
+        }
+        next = more;
+    }
+    found.sort();
+    let mut waited: Vec<&str> = resources.iter().copied().filter(|name| !spec.queue(name).is_empty()).collect();
+    waited.sort_unstable();
+    if found != waited {
+        return Err(format!("resources with waiters: the core has {found:?}, the spec has {waited:?}"));
+    }
+    Ok(())
+}
+
 /// The listings of core and spec are equal, in pages and sorted. Each turn compares one filter and one order.
 pub fn compare(core: &Grantor, spec: &Spec) -> Result<(), String> {
     let filters = filters();

@@ -15,6 +15,7 @@ use super::Api;
 use super::operator_log;
 use super::problems::shutting_down;
 use super::queries::invalid_name;
+use super::standby::not_leader;
 use crate::access::{DenialEntry, StreamAccess};
 use crate::audit::{
     self, AuditExport, AuditHead, AuditProof, AuditQuery, Hash, HeadCheck, SignedHead, VerifyError, parse_heads,
@@ -137,6 +138,11 @@ impl Api {
 
     /// Writes the audit log up to everything that was replied before the request (E1).
     async fn audit_head(&self) -> Result<AuditHead, v1::Problem> {
+        if self.standby.is_some() {
+            // The leader derives the audit log; a standby has none.
+            let leader = self.server_status.leader().await;
+            return Err(not_leader(leader.as_deref()));
+        }
         self.confirm().await?;
         self.snapshots.write_audit().await.map_err(|error| snapshot_problem(&error))
     }

@@ -1,6 +1,7 @@
 //! Log lines of operators' acts, so that the server's log shows who changed what without the audit log.
 
 use leasehold_core::access::Action;
+use leasehold_wire::lease_id;
 use leasehold_wire::v1::handoff::Selector as HandoffSelector;
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::revoke::Selector as RevokeSelector;
@@ -28,20 +29,22 @@ pub fn log(body: &RequestPayload, identity: &Identity) {
     }
     match &**operation {
         Operation::Revoke(revoke) => {
-            let resource = match &revoke.selector {
-                Some(RevokeSelector::Resource(name)) => name.as_str(),
-                _ => "",
+            let (resource, lease) = match &revoke.selector {
+                Some(RevokeSelector::Resource(name)) => (name.as_str(), String::new()),
+                Some(RevokeSelector::Lease(lease)) => ("", lease_id(*lease).to_string()),
+                None => ("", String::new()),
             };
-            executed!(resource, comment = revoke.comment, grace_ms = revoke.grace_ms,);
+            executed!(resource, lease, comment = revoke.comment, grace_ms = revoke.grace_ms,);
         }
         // A holder hands its own lease off with its token.
         Operation::Handoff(handoff) if handoff.token.is_empty() && handoff.token_number.is_none() => {
-            let resource = match &handoff.selector {
-                Some(HandoffSelector::Resource(name)) => name.as_str(),
-                _ => "",
+            let (resource, lease) = match &handoff.selector {
+                Some(HandoffSelector::Resource(name)) => (name.as_str(), String::new()),
+                Some(HandoffSelector::Lease(lease)) => ("", lease_id(*lease).to_string()),
+                None => ("", String::new()),
             };
             let to = handoff.to.as_deref().unwrap_or_default();
-            executed!(resource, to,);
+            executed!(resource, lease, to,);
         }
         Operation::Free(free) => executed!(resource = free.resource, comment = free.comment,),
         Operation::SetCapacity(set) => executed!(resource = set.resource, units = set.units,),

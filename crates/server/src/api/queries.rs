@@ -1,5 +1,7 @@
 //! Queries, shared by gRPC and HTTP. The leader answers from a turn, after it has confirmed its authority (E1).
 
+use std::collections::BTreeMap;
+
 use leasehold_core::charter::Charter;
 use leasehold_core::grantor::{Query, QueryAnswer, Status, Usage};
 use leasehold_core::limits::{QUERY_STEPS, STATE_KEYS};
@@ -7,9 +9,9 @@ use leasehold_core::name::{HolderName, Name, NameError, Prefix};
 use leasehold_core::refusal::{Refusal, RefusalSubject};
 use leasehold_core::secret::SecretDigest;
 use leasehold_wire::{
-    Code, MAX_LEASES_PER_VIEW, deadlock_view, encode_charter, encode_coverage, ended_lease, lease_bits, lease_id,
-    lease_view, problem, proposal_view, queue_page, resource_view, session_id, state_entries, status_view, usage, v1,
-    waiter_view,
+    Code, MAX_LEASES_PER_VIEW, deadlock_view, encode_charter, encode_coverage, encode_handoff_terms, ended_lease,
+    lease_bits, lease_id, lease_view, problem, proposal_view, queue_page, resource_view, session_id, state_entries,
+    status_view, usage, v1, waiter_view,
 };
 
 use super::Api;
@@ -235,6 +237,24 @@ impl Api {
             _ => None,
         };
         self.query_at("charters", 0, query, convert).await
+    }
+}
+
+impl Api {
+    /// The terms of handoffs that charters declare for resources.
+    pub async fn handoff_terms(&self, resources: Vec<String>) -> QueryResult<BTreeMap<String, v1::HandoffTerms>> {
+        let query = Query::ChartersOf { resources: resources.clone() };
+        let convert = |answer: QueryAnswer<'_>| match answer {
+            QueryAnswer::ChartersOf(found) => {
+                let terms = |charter: Option<&Charter>| charter.and_then(|charter| charter.handoff);
+                Some(found.into_iter().map(terms).collect::<Vec<_>>())
+            }
+            _ => None,
+        };
+        let (found, position) = self.query_at("charters", 0, query, convert).await?;
+        let declared = resources.into_iter().zip(found);
+        let declared = declared.filter_map(|(resource, terms)| Some((resource, encode_handoff_terms(terms?))));
+        Ok((declared.collect(), position))
     }
 }
 

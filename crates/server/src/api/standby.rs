@@ -128,7 +128,7 @@ fn min_position(header: &HeaderValue) -> Option<u64> {
 }
 
 /// Refers the caller to the leader, if it is known.
-fn not_leader(leader: Option<&str>) -> v1::Problem {
+pub(super) fn not_leader(leader: Option<&str>) -> v1::Problem {
     match leader {
         Some(leader) => {
             let message =

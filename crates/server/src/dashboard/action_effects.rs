@@ -47,6 +47,19 @@ impl OperatorAction {
         }
     }
 
+    /// Whether it acts on the leases that its preview shows.
+    pub const fn is_of_leases(self) -> bool {
+        matches!(self, Self::Revoke | Self::Handoff)
+    }
+
+    /// The log that records its reason. The record of a handoff has no comment.
+    pub const fn reason_log(self) -> &'static str {
+        match self {
+            Self::Handoff => "log of the server",
+            Self::Revoke | Self::Free | Self::Waive => "audit log",
+        }
+    }
+
     /// The address of its preview.
     pub fn path(self, resource: &str) -> String {
         match self {

@@ -1,14 +1,21 @@
 //! Operator actions on the dashboard: a preview of what one would do, and the form that requests it.
 
 use leasehold_core::coverage::Hole;
+use leasehold_core::limits::GRACE_MAX;
 use leasehold_wire::v1;
 use maud::{Markup, html};
 
 use super::action_effects::{ActionFacts, AffectedLease, AffectedTarget, EffectText};
-use super::resource::Part;
+use super::leases::lease_id_text;
+use super::resource::{Part, shell_word};
 use super::text::{self, name};
 
 pub use super::action_effects::OperatorAction;
+
+/// The longest grace period of a revocation.
+const MAX_GRACE_SECONDS: u64 = GRACE_MAX / 1_000;
+/// Leases that one form acts on.
+pub const MAX_LEASES: usize = 100;
 
 /// What an action would do.
 pub struct ActionPreview {
@@ -28,6 +35,26 @@ pub struct ActionPreview {
     pub quarantine_ms: Option<u64>,
 }
 
+impl ActionPreview {
+    /// The ids of the leases that the form acts on; the reason if there can be no form.
+    fn form_leases(&self) -> Result<String, Markup> {
+        let leases = self.view.as_ref().map(|view| view.leases.as_slice()).unwrap_or_default();
+        let held = self.view.as_ref().map_or(0, |view| view.held);
+        match self.action {
+            OperatorAction::Free | OperatorAction::Waive => Ok(String::new()),
+            _ if held == 0 => Err(html! { "There is no lease to act on." }),
+            OperatorAction::Handoff if held > 1 => Err(
+                html! { "A handoff needs a resource with one lease. A holder can hand its own lease off with its token." },
+            ),
+            _ if held > MAX_LEASES as u64 || held != leases.len() as u64 => Err(html! {
+                "A page acts on " (MAX_LEASES) " leases at most. This command revokes all that are held when it runs:"
+                pre { (text::visible(&format!("leasehold revoke {} --comment TEXT", shell_word(&self.resource)))) }
+            }),
+            _ => Ok(leases.iter().map(|lease| lease_id_text(lease.lease)).collect::<Vec<_>>().join(" ")),
+        }
+    }
+}
+
 /// The content of the page.
 pub fn content(preview: &ActionPreview) -> Markup {
     let (title, facts) = (preview.action.title(), facts(preview));
@@ -40,17 +67,27 @@ pub fn content(preview: &ActionPreview) -> Markup {
         @if !preview.resource.is_empty() && preview.action != OperatorAction::Free { (targets(&facts)) }
         section.panel {
             h2 { "Do it" }
-            form method="post" action=(format!("/ui/actions/{}", preview.action.word())) autocomplete="off" {
-                input type="hidden" name="resource" value=(preview.resource);
-                p { label { "Reason, for the audit log" br; input type="text" name="comment" required maxlength="200" placeholder="incident 1042: worker is stuck"; } }
-                @if preview.action == OperatorAction::Revoke {
-                    p { label { "Grace in seconds, for the holder to stop" br; input type="number" name="grace" value="0" min="0" max="86400"; } }
-                }
-                button.danger { (title) }
-                " " a.button href=(if preview.resource.is_empty() { "/".to_owned() } else { text::resource_path(&preview.resource) }) { "Cancel" }
+            @match preview.form_leases() {
+                Ok(leases) => form method="post" action=(format!("/ui/actions/{}", preview.action.word())) autocomplete="off" {
+                    input type="hidden" name="resource" value=(preview.resource);
+                    // The action is for these leases, also if others have followed them.
+                    @if preview.action.is_of_leases() { input type="hidden" name="leases" value=(leases); }
+                    p { label { "Reason, for the " (preview.action.reason_log()) br; input type="text" name="comment" required maxlength="200" placeholder="incident 1042: worker is stuck"; } }
+                    @if preview.action == OperatorAction::Revoke {
+                        p { label { "Grace in seconds, for the holder to stop" br; input type="number" name="grace" value="0" min="0" max=(MAX_GRACE_SECONDS); } }
+                    }
+                    button.danger { (title) }
+                    " " (cancel(preview))
+                },
+                Err(reason) => { p.empty { (reason) } (cancel(preview)) }
             }
         }
     }
+}
+
+fn cancel(preview: &ActionPreview) -> Markup {
+    let path = if preview.resource.is_empty() { "/".to_owned() } else { text::resource_path(&preview.resource) };
+    html! { a.button href=(path) { "Cancel" } }
 }
 
 /// The facts of a preview.

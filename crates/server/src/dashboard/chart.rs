@@ -85,10 +85,10 @@ fn px(value: f64) -> f64 {
 }
 
 /// A bar that shrinks to nothing in the remaining time. The browser animates it without a script.
-pub fn countdown(remaining_ms: u64, ttl_ms: u64) -> Markup {
+pub fn countdown(remaining_ms: u64, ttl_ms: u64, is_overdue: bool) -> Markup {
     let ttl = ttl_ms.max(1) as f64;
     let width = (remaining_ms as f64 / ttl * 100.0).clamp(0.0, 100.0);
-    let class = if width < 50.0 { "countdown overdue" } else { "countdown" };
+    let class = if is_overdue { "countdown overdue" } else { "countdown" };
     html! {
         svg class=(class) viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true" {
             rect.countdown-base width="100" height="6" rx="2" {}
@@ -121,8 +121,10 @@ mod tests {
 
     #[test]
     fn a_countdown_ends_with_the_lease() {
-        let bar = countdown(2_500, 10_000).into_string();
+        let bar = countdown(2_500, 10_000, true).into_string();
         assert!(bar.contains("dur=\"2500ms\"") && bar.contains("from=\"25\"") && bar.contains("overdue"), "{bar}");
-        assert!(!countdown(0, 0).into_string().contains("animate"));
+        assert!(!countdown(0, 0, true).into_string().contains("animate"));
+        let limited = countdown(2_500, 10_000, false).into_string();
+        assert!(!limited.contains("overdue"), "it was renewed, and ends with its longest hold: {limited}");
     }
 }

@@ -45,13 +45,20 @@ pub fn content(page: &CoveragePage<'_>) -> Markup {
     let others = columns.len() > MAX_COLUMNS;
     columns.truncate(MAX_COLUMNS);
     let holes = page.rows.iter().flat_map(|row| &row.targets).filter(|target| !target.hole.is_empty()).count() as u64;
+    // A resource without targets has one hole, so that no target means that the reader may not see them.
+    let hidden = page.rows.iter().filter(|row| row.targets.is_empty()).count();
     let address = |cursor: u32| format!("/ui/coverage?prefix={}&cursor={cursor}", query_value(page.prefix));
     html! {
         section.panel {
             p.sentence {
                 @if page.rows.is_empty() { "No resource here." }
-                @else if holes == 0 { span.pill.good { "covered" } " Every target on this page refuses a stale token." }
-                @else { span.pill.bad { (plural(holes, "hole")) } " A zombie could write there, or it is unknown whether it could." }
+                @else if hidden == page.rows.len() { "You may see the targets of no resource on this page." }
+                @else {
+                    @if holes > 0 { span.pill.bad { (plural(holes, "hole")) } " A zombie could write there, or it is unknown whether it could." }
+                    @else if hidden == 0 { span.pill.good { "covered" } " Every target on this page refuses a stale token." }
+                    @else { span.pill.good { "covered" } " Every target that you may see refuses a stale token." }
+                    @if hidden > 0 { " You may not see the targets of " (plural(hidden as u64, "resource")) "." }
+                }
             }
             @if !page.rows.is_empty() {
                 div.scroll { table {
@@ -85,7 +92,9 @@ fn matrix_row(row: &v1::Coverage, columns: &[&str], others: bool, now_ms: u64) -
     html! {
         tr data-row="" {
             td { (text::resource_link(&row.resource)) }
-            @if let Some(target) = without_target {
+            @if row.targets.is_empty() {
+                td.dim colspan=(width) { "not visible to you" }
+            } @else if let Some(target) = without_target {
                 td.cell-hole colspan=(width) { (cell(&row.resource, target, now_ms)) }
             } @else {
                 @for column in columns {
@@ -150,5 +159,21 @@ mod tests {
         );
         assert!(page.contains("leasehold charter apply"), "{page}");
         assert!(page.contains("2 holes"), "{page}");
+    }
+
+    #[test]
+    fn what_a_reader_may_not_see_counts_neither_as_covered_nor_as_a_hole() {
+        let row = |resource: &str, targets| v1::Coverage { resource: resource.into(), targets };
+        let page =
+            |rows| content(&CoveragePage { prefix: "", rows, next: None, is_first: true, now_ms: 0 }).into_string();
+        let seen = page(vec![row("jobs/a", vec![target("ledger", "")]), row("disks/a", Vec::new())]);
+        for part in ["Every target that you may see refuses", "the targets of 1 resource.", "not visible to you"] {
+            assert!(seen.contains(part), "no {part} in {seen}");
+        }
+        assert!(!seen.contains("Every target on this page"), "{seen}");
+        let holes = page(vec![row("jobs/a", vec![target("", "no_target")]), row("disks/a", Vec::new())]);
+        assert!(holes.contains("1 hole") && holes.contains("the targets of 1 resource."), "{holes}");
+        let hidden = page(vec![row("disks/a", Vec::new()), row("disks/b", Vec::new())]);
+        assert!(hidden.contains("the targets of no resource") && !hidden.contains("pill"), "{hidden}");
     }
 }

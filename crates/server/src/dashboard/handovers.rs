@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::resource::{TimelineView, turnover_text};
 use super::text::{self, date_time, duration, name, plural};
-use super::timeline::{ResourceTimeline, Turnover};
+use super::timeline::{HoldSpan, ResourceTimeline, Turnover};
 
 /// What the charter of a resource says about a handoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,14 +71,51 @@ impl HandoverRow {
     }
 }
 
-/// The changes of holder in the timelines of some resources, violations first, then the slowest.
-pub fn rows(timelines: &[ResourceTimeline], terms: impl Fn(&str) -> Option<HandoverTerms>) -> Vec<HandoverRow> {
+/// The audit entries of one page. A change of holder belongs to the page with the grant of the later holder, so that each is on one page.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HandoverPage {
+    /// The oldest entry.
+    pub first: u64,
+    /// The newest entry.
+    pub last: u64,
+    /// Number of entries, without those that the reader may not see.
+    pub entries: usize,
+    /// The entry before which there may be older ones.
+    pub older: Option<u64>,
+}
+
+impl HandoverPage {
+    /// Whether a lease was granted in this page.
+    pub fn has_grant(&self, hold: &HoldSpan) -> bool {
+        hold.granted_entry.is_some_and(|entry| (self.first..=self.last).contains(&entry))
+    }
+
+    /// The number of grants of this page whose earlier holder is in no entry, if there was one.
+    pub fn grants_without_previous(&self, timelines: &[ResourceTimeline]) -> u64 {
+        let holds = timelines.iter().flat_map(|timeline| &timeline.holds);
+        holds.filter(|hold| hold.slot.is_some() && hold.previous.is_none() && self.has_grant(hold)).count() as u64
+    }
+
+    /// Whether the end of the earlier holder of a grant of this page is in no entry.
+    pub fn has_previous_without_end(&self, timelines: &[ResourceTimeline]) -> bool {
+        timelines.iter().any(|timeline| {
+            let previous = |hold: &HoldSpan| hold.previous.map(|previous| &timeline.holds[previous]);
+            let lacks_end = |hold: &&HoldSpan| previous(hold).is_some_and(|previous| previous.until_ms.is_none());
+            timeline.holds.iter().filter(|hold| self.has_grant(hold)).any(|hold| lacks_end(&hold))
+        })
+    }
+}
+
+/// The changes of holder of a page in the timelines of some resources, violations first, then the slowest. The timelines may contain
+/// entries before and after the page.
+pub fn rows(
+    timelines: &[ResourceTimeline],
+    page: HandoverPage,
+    terms: impl Fn(&str) -> Option<HandoverTerms>,
+) -> Vec<HandoverRow> {
     let mut rows = Vec::new();
     for timeline in timelines {
-        for (index, hold) in timeline.holds.iter().enumerate() {
-            let Some(turnover) = hold.turnover else { continue };
-            let before = timeline.holds[..index].iter().rev().find(|before| before.slot == hold.slot);
-            let Some(before) = before else { continue };
+        for (before, hold, turnover) in timeline.turnovers().filter(|(_, hold, _)| page.has_grant(hold)) {
             rows.push(HandoverRow {
                 resource: timeline.resource.clone(),
                 from: before.holder.clone(),
@@ -95,8 +132,9 @@ pub fn rows(timelines: &[ResourceTimeline], terms: impl Fn(&str) -> Option<Hando
     rows
 }
 
-/// The content of the page: the first rows of all. `entries` audit entries were read.
-pub fn content(rows: &[HandoverRow], entries: usize, older: Option<u64>) -> Markup {
+/// The content of the page: the first rows of all. Of `without_previous` grants, the earlier holder is not known.
+pub fn content(rows: &[HandoverRow], page: HandoverPage, without_previous: u64) -> Markup {
+    let HandoverPage { entries, older, .. } = page;
     html! {
         section.panel {
             @if rows.is_empty() {
@@ -123,6 +161,7 @@ pub fn content(rows: &[HandoverRow], entries: usize, older: Option<u64>) -> Mark
             div.pager {
                 @if let Some(before) = older { a.button href=(format!("/ui/handovers?before={before}")) { "Older" } }
                 span.dim { (plural(rows.len() as u64, "change")) " of holder in " (text::count(entries as u64)) " audit entries, slowest first" }
+                @if without_previous > 0 { span.dim { (plural(without_previous, "grant")) " without a known earlier holder left out" } }
             }
         }
     }

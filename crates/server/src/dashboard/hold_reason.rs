@@ -28,8 +28,8 @@ pub struct FirstLease<'a> {
     pub held_ms: u64,
     /// Lifetime after each renewal; none if it is that of the session.
     pub ttl_ms: Option<u64>,
-    /// Remaining lifetime unless renewed.
-    pub remaining_ms: u64,
+    /// Time since the last renewal; none if it is not known.
+    pub silent_ms: Option<u64>,
     /// Why the lease is being drained, and the remaining time.
     pub draining: Option<(&'a str, u64)>,
 }
@@ -56,13 +56,14 @@ impl HoldReason<'_> {
         let holder = shortened(lease.holder, 60);
         let held = duration(lease.held_ms);
         let others = if self.held > 1 { format!(" and {}", plural(self.held - 1, "other")) } else { String::new() };
-        let end = match (lease.draining, lease.ttl_ms) {
-            (Some((reason, left)), _) => {
-                format!("asked to stop ({}), ends in {}", reason.replace('_', " "), duration(left))
+        let end = match (lease.draining, lease.ttl_ms, lease.silent_ms) {
+            (Some((reason, left)), ..) => {
+                format!(", asked to stop ({}), ends in {}", reason.replace('_', " "), duration(left))
             }
-            (None, Some(ttl)) => format!("renewed {} ago", duration(ttl.saturating_sub(lease.remaining_ms))),
-            (None, None) => "held as long as its session".to_owned(),
+            (None, None, _) => ", held as long as its session".to_owned(),
+            (None, Some(_), Some(silent)) => format!(", renewed {} ago", duration(silent)),
+            (None, Some(_), None) => String::new(),
         };
-        format!("Held by {holder}{others} for {held}, {end}{waiting}.")
+        format!("Held by {holder}{others} for {held}{end}{waiting}.")
     }
 }

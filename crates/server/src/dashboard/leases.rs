@@ -5,6 +5,7 @@ use maud::{Markup, html};
 
 use super::chart;
 use super::hold_reason::{FirstLease, HoldReason};
+use super::renewal_ages::RenewalAges;
 use super::text::{self, count, duration, name, plural, query_value};
 
 /// Which resources are listed.
@@ -47,6 +48,8 @@ pub struct LeasesPage<'a> {
     pub filter: &'a LeasesForm,
     /// The resources.
     pub resources: &'a [v1::ResourceView],
+    /// When their first leases were renewed.
+    pub renewal_ages: &'a RenewalAges,
     /// The cursor of the next page.
     pub next: Option<u64>,
     /// Grantor time.
@@ -67,7 +70,7 @@ pub fn content(page: &LeasesPage<'_>) -> Markup {
                         th { "Resource" } th { "State" } th { "Holder" } th.right { "Token" } th { "Held for" } th { "Ends unless renewed" }
                         th.right { "Waiters" } th.wide { "Why" }
                     } }
-                    tbody { @for resource in page.resources { (row(resource, page.time_ms)) } }
+                    tbody { @for resource in page.resources { (row(resource, page.renewal_ages, page.time_ms)) } }
                 } }
             }
             div.pager {
@@ -96,7 +99,7 @@ fn empty(page: &LeasesPage<'_>) -> Markup {
     }
 }
 
-fn row(resource: &v1::ResourceView, time_ms: u64) -> Markup {
+fn row(resource: &v1::ResourceView, ages: &RenewalAges, time_ms: u64) -> Markup {
     let first = resource.leases.first();
     html! {
         tr data-row="" {
@@ -108,9 +111,9 @@ fn row(resource: &v1::ResourceView, time_ms: u64) -> Markup {
             }
             td.right.num { @if let Some(lease) = first { (lease.token_number) } }
             td.fit { @if let Some(lease) = first { (duration(time_ms.saturating_sub(lease.granted_ms))) } }
-            td.fit { @if let Some(lease) = first { (remaining(lease)) } }
+            td.fit { @if let Some(lease) = first { (remaining(lease, ages)) } }
             td.right.num { @if resource.waiters > 0 { (count(resource.waiters)) } }
-            td.wide.dim { (why(resource, time_ms)) }
+            td.wide.dim { (why(resource, ages, time_ms)) }
         }
     }
 }
@@ -121,10 +124,10 @@ pub fn holder_link(holder: &str) -> Markup {
 }
 
 /// The remaining time of a lease, which shrinks.
-pub fn remaining(lease: &v1::LeaseView) -> Markup {
+pub fn remaining(lease: &v1::LeaseView, ages: &RenewalAges) -> Markup {
     html! {
         (duration(lease.remaining_ms))
-        @if let Some(ttl) = lease.ttl_ms { (chart::countdown(lease.remaining_ms, ttl)) }
+        @if let Some(ttl) = lease.ttl_ms { (chart::countdown(lease.remaining_ms, ttl, ages.is_overdue(lease))) }
         @else { span.dim { " with its session" } }
     }
 }
@@ -142,12 +145,12 @@ pub fn state_pill(resource: &v1::ResourceView) -> Markup {
 }
 
 /// Why a resource is held or free, in one sentence.
-pub fn why(resource: &v1::ResourceView, time_ms: u64) -> String {
+pub fn why(resource: &v1::ResourceView, ages: &RenewalAges, time_ms: u64) -> String {
     let first = resource.leases.first().map(|lease| FirstLease {
         holder: &lease.holder,
         held_ms: time_ms.saturating_sub(lease.granted_ms),
         ttl_ms: lease.ttl_ms,
-        remaining_ms: lease.remaining_ms,
+        silent_ms: ages.of(lease),
         draining: draining_reason(lease).map(|reason| (reason, lease.drain_ms)),
     });
     let reason = HoldReason {
@@ -168,7 +171,13 @@ fn draining_reason(lease: &v1::LeaseView) -> Option<&'static str> {
 }
 
 /// The leases of a holder.
-pub fn holder_content(filter: &LeasesForm, leases: &[v1::LeaseView], next: Option<u64>, time_ms: u64) -> Markup {
+pub fn holder_content(
+    filter: &LeasesForm,
+    leases: &[v1::LeaseView],
+    ages: &RenewalAges,
+    next: Option<u64>,
+    time_ms: u64,
+) -> Markup {
     html! {
         section.panel {
             @if leases.is_empty() {
@@ -182,7 +191,7 @@ pub fn holder_content(filter: &LeasesForm, leases: &[v1::LeaseView], next: Optio
                                 td { (text::resource_link(&lease.resource)) }
                                 td.right.num { (lease.token_number) }
                                 td.fit { (duration(time_ms.saturating_sub(lease.granted_ms))) }
-                                td.fit { (remaining(lease)) }
+                                td.fit { (remaining(lease, ages)) }
                                 td.right.num { @if let Some(progress) = lease.progress { (count(progress)) } }
                                 td.wide.num.dim { (lease_id_text(lease.lease)) }
                             }
@@ -221,16 +230,33 @@ mod tests {
     #[test]
     fn one_sentence_says_why_a_resource_is_held_or_free() {
         let held = v1::ResourceView { leases: vec![lease()], held: 1, waiters: 3, ..Default::default() };
-        assert_eq!(why(&held, 541_000), "Held by w-7 for 9 min, renewed 2.0 s ago; 3 wait.");
+        let ages =
+            RenewalAges::new(&[v1::ListedLease { lease: Some(lease()), silent_ms: 2_000, ..Default::default() }]);
+        assert_eq!(why(&held, &ages, 541_000), "Held by w-7 for 9 min, renewed 2.0 s ago; 3 wait.");
+        let ended = RenewalAges::default();
+        assert_eq!(why(&held, &ended, 541_000), "Held by w-7 for 9 min; 3 wait.");
         let draining = v1::LeaseView { draining: v1::EndReason::HandedOff.into(), drain_ms: 5_000, ..lease() };
         let drained = v1::ResourceView { leases: vec![draining], held: 2, ..Default::default() };
         assert_eq!(
-            why(&drained, 2_000),
+            why(&drained, &ages, 2_000),
             "Held by w-7 and 1 other for 1.0 s, asked to stop (handed off), ends in 5.0 s."
         );
-        assert_eq!(why(&v1::ResourceView::default(), 0), "Free: no one holds it and no one waits.");
+        assert_eq!(why(&v1::ResourceView::default(), &ages, 0), "Free: no one holds it and no one waits.");
         let blocked = v1::ResourceView { held_for_operator: true, waiters: 1, ..Default::default() };
-        assert_eq!(why(&blocked, 0), "Blocked after a revocation until an operator frees it; 1 waits.");
+        assert_eq!(why(&blocked, &ages, 0), "Blocked after a revocation until an operator frees it; 1 waits.");
+    }
+
+    #[test]
+    fn a_lease_that_ends_soon_and_was_renewed_is_not_overdue() {
+        // The longest hold leaves 3 s of a ttl of 10 s.
+        let limited = v1::LeaseView { remaining_ms: 3_000, ..lease() };
+        let listed = |silent_ms| v1::ListedLease { lease: Some(limited.clone()), silent_ms, ..Default::default() };
+        let (renewed, silent) = (RenewalAges::new(&[listed(40)]), RenewalAges::new(&[listed(5_001)]));
+        assert!(!renewed.is_overdue(&limited) && silent.is_overdue(&limited));
+        assert!(!remaining(&limited, &renewed).into_string().contains("overdue"));
+        assert!(remaining(&limited, &silent).into_string().contains("overdue"));
+        let held = v1::ResourceView { leases: vec![limited], held: 1, ..Default::default() };
+        assert_eq!(why(&held, &renewed, 2_000), "Held by w-7 for 1.0 s, renewed 40 ms ago.");
     }
 
     #[test]

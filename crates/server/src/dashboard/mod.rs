@@ -17,6 +17,7 @@ pub mod hold_reason;
 pub mod leases;
 pub mod overview;
 pub mod page;
+pub mod renewal_ages;
 pub mod resource;
 pub mod sample_ring;
 pub mod text;
@@ -25,5 +26,6 @@ pub mod trace_file;
 pub mod waits;
 
 pub use assets::{Asset, CONTENT_SECURITY_POLICY, asset};
-pub use page::{Page, View};
+pub use page::{Page, REFERRER_POLICY, View};
+pub use renewal_ages::RenewalAges;
 pub use sample_ring::{SampleRing, ServerSample};

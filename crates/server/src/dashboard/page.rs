@@ -81,6 +81,10 @@ pub struct Page<'a> {
     pub read_only: bool,
 }
 
+/// Other sites learn nothing of an address. Within the server a browser must name its origin: under `no-referrer` it would send the forms
+/// of a page with `Origin: null`, as a page of another site can.
+pub const REFERRER_POLICY: &str = "same-origin";
+
 /// Turns off everything of htmx that the policy refuses or that the pages do not use.
 const HTMX_CONFIG: &str = r#"{"includeIndicatorStyles":false,"allowEval":false,"allowScriptTags":false,"selfRequestsOnly":true,"historyCacheSize":0}"#;
 
@@ -96,7 +100,7 @@ impl Page<'_> {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
-                    meta name="referrer" content="no-referrer";
+                    meta name="referrer" content=(REFERRER_POLICY);
                     meta name="htmx-config" content=(HTMX_CONFIG);
                     title { (title) }
                     link rel="icon" href=(assets::path_of(assets::ICON)) type="image/svg+xml";

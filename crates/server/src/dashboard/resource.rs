@@ -6,6 +6,7 @@ use leasehold_wire::v1;
 use maud::{Markup, html};
 
 use super::leases::{holder_link, lease_id_text, remaining, state_pill, why};
+use super::renewal_ages::RenewalAges;
 use super::text::{self, count, date_time, duration, name};
 use super::timeline::{ResourceTimeline, TimelineSvg, Turnover};
 use super::{audit_entry_table, page};
@@ -48,6 +49,8 @@ pub struct ResourceDetails {
     pub resource: String,
     /// Its leases; none if it does not exist now.
     pub view: Part<Option<v1::ResourceView>>,
+    /// When its leases were renewed.
+    pub renewal_ages: RenewalAges,
     /// Its first waiters.
     pub waiters: Part<Vec<v1::WaiterView>>,
     /// Its targets.
@@ -90,7 +93,7 @@ fn sentence(details: &ResourceDetails) -> Markup {
     html! {
         p.sentence {
             @match &details.view {
-                Ok(Some(view)) => { (state_pill(view)) " " (text::visible(&why(view, details.time_ms))) }
+                Ok(Some(view)) => { (state_pill(view)) " " (text::visible(&why(view, &details.renewal_ages, details.time_ms))) }
                 Ok(None) => { span.pill { "free" } " No one holds it and no one waits." }
                 Err(problem) => (text::visible(&problem.message)),
             }
@@ -162,7 +165,7 @@ fn leases(details: &ResourceDetails) -> Markup {
                         td { (holder_link(&lease.holder)) @if lease.predecessor { " " span.pill.warn { "predecessor" } } }
                         td.right.num { (lease.token_number) }
                         td.fit { (duration(details.time_ms.saturating_sub(lease.granted_ms))) }
-                        td.fit { (remaining(lease)) }
+                        td.fit { (remaining(lease, &details.renewal_ages)) }
                         td.right.num { @if let Some(progress) = lease.progress { (count(progress)) } }
                         td.wide.num.dim { (lease_id_text(lease.lease)) }
                     }
@@ -205,6 +208,8 @@ fn waiters(details: &ResourceDetails) -> Markup {
 fn targets(details: &ResourceDetails) -> Markup {
     let coverage = match &details.coverage {
         Err(problem) => return page::not_allowed(problem),
+        // A resource without targets has one hole.
+        Ok(coverage) if coverage.targets.is_empty() => return html! { p.empty { "You may not see its targets." } },
         Ok(coverage) => coverage,
     };
     html! {
@@ -248,7 +253,7 @@ pub fn close_command(resource: &str, target: &v1::TargetView) -> Markup {
 }
 
 /// A text as one word of a shell.
-fn shell_word(text: &str) -> String {
+pub fn shell_word(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/:".contains(&byte);
     if !text.is_empty() && text.bytes().all(is_plain) {
         text.to_owned()
@@ -258,14 +263,7 @@ fn shell_word(text: &str) -> String {
 }
 
 fn turnovers(details: &ResourceDetails) -> Markup {
-    let mut previous: Option<&str> = None;
-    let mut rows = Vec::new();
-    for hold in &details.timeline.holds {
-        if let (Some(turnover), Some(previous)) = (hold.turnover, previous) {
-            rows.push((previous, hold, turnover));
-        }
-        previous = Some(&hold.holder);
-    }
+    let rows: Vec<_> = details.timeline.turnovers().collect();
     html! {
         @if rows.is_empty() { p.empty { "No change of holder in the entries below." } }
         @else {
@@ -275,7 +273,7 @@ fn turnovers(details: &ResourceDetails) -> Markup {
                     @for (previous, hold, turnover) in rows.iter().rev().take(8) {
                         tr data-row="" {
                             td.fit.num { a href=(TimelineView { at: Some(hold.from_ms), ..TimelineView::default() }.path(&details.resource)) { (text::clock_time(hold.from_ms)) } }
-                            td { (name(previous)) }
+                            td { (name(&previous.holder)) }
                             td { (name(&hold.holder)) }
                             td.right.fit { (turnover_text(*turnover)) }
                         }

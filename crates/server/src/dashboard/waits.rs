@@ -121,9 +121,11 @@ fn resource_node<'a>(
     depth: usize,
 ) -> Markup {
     let more = resource.view.waiters.saturating_sub(resource.waiters.len() as u64);
+    let others = resource.view.held.saturating_sub(resource.view.leases.len() as u64);
     html! {
         li {
             span.dim { "holds " } (text::resource_link(&resource.view.resource))
+            @if others > 0 { span.dim { " with " (plural(others, "other lease")) } }
             span.dim { ", for which " (plural(resource.view.waiters, "waiter")) (if resource.view.waiters == 1 { " waits" } else { " wait" }) }
             ul {
                 @for waiter in &resource.waiters {

@@ -28,6 +28,17 @@ fn an_audit_file_from_before_entries_named_an_identity_is_still_read() {
 }
 
 #[test]
+fn an_audit_file_from_before_ends_named_their_slot_is_still_read() {
+    let golden = std::fs::read(golden_path("trail-v1-attributed")).expect("the golden file is committed");
+    let mut texts = Vec::new();
+    let scanned = scan(&golden, true, |entry| texts.push(entry.text.to_vec())).expect("version 1 stays readable");
+    assert_eq!((scanned.next, scanned.damage), (5, None));
+    let entry = AuditEntry::parse(&texts[3]).expect("an entry");
+    assert_eq!((entry.kind.as_ref(), entry.by.as_deref()), ("ended", Some("local")));
+    assert_eq!((entry.access, entry.slot), (None, None), "what the lease occupied is not known");
+}
+
+#[test]
 fn the_golden_audit_file_is_read_and_written_unchanged() {
     let mut harness = memory_harness();
     let number = harness.acquire(None, "jobs/settle", "worker-1");
@@ -36,7 +47,7 @@ fn the_golden_audit_file_is_read_and_written_unchanged() {
     let mut written = vec![0; 1 << 16];
     let got = harness.journal.snapshots().read(1, 0, &mut written).expect("the memory journal works");
     written.truncate(got);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/golden/trail-v1-attributed");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/golden/trail-v1-ended-slot");
     if std::env::var_os("LEASEHOLD_BLESS").is_some() {
         std::fs::write(&path, &written).expect("the golden file can be written");
     }
@@ -50,7 +61,7 @@ fn the_golden_audit_file_is_read_and_written_unchanged() {
     assert_eq!(
         texts[3],
         format!(
-            r#"{{"entry":4,"position":3,"step":0,"time_ms":20,"wall_ms":1770000000020,"kind":"ended","resource":"jobs/settle","holder":"worker-1","lease":"0.0","token_number":"{number}","state":"expired","reason":"released","by":"local","via":"local"}}"#
+            r#"{{"entry":4,"position":3,"step":0,"time_ms":20,"wall_ms":1770000000020,"kind":"ended","resource":"jobs/settle","holder":"worker-1","lease":"0.0","token_number":"{number}","access":"exclusive","slot":0,"state":"expired","reason":"released","by":"local","via":"local"}}"#
         )
     );
 }

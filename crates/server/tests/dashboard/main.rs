@@ -5,8 +5,10 @@
 mod access_server;
 mod actions;
 mod escaping;
+mod handovers;
 #[path = "../http_client/mod.rs"]
 mod http_client;
+mod log_lines;
 mod origins;
 mod rights;
 mod scene;

@@ -61,6 +61,20 @@ async fn a_holder_sees_leases_and_is_refused_the_rest_by_part() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn coverage_that_a_reader_may_not_see_is_not_called_covered() {
+    let mut scene = Scene::start(&[("uid:1", "observer", "jobs"), ("uid:1", "holder", "disks")]).await;
+    let mut reader = scene.server.http_as("uid:1").await;
+    // The targets of jobs are covered; disks/d1 has a hole that this reader may not see.
+    let coverage = page(&mut reader, "/ui/coverage").await;
+    assert!(coverage.contains("disks/d1") && coverage.contains("not visible to you"), "{coverage}");
+    assert!(coverage.contains("Every target that you may see refuses a stale token"), "{coverage}");
+    assert!(coverage.contains("You may not see the targets of 1 resource."), "{coverage}");
+    let disks = page(&mut reader, "/ui/coverage?prefix=disks").await;
+    assert!(disks.contains("the targets of no resource") && !disks.contains("covered</span>"), "{disks}");
+    assert!(page(&mut reader, "/ui/resource/disks/d1").await.contains("You may not see its targets."));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_has_no_grant_sees_nothing() {
     let mut scene = Scene::start(&GRANTS).await;
     for principal in ["uid:9", "anonymous"] {

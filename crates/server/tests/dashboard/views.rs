@@ -1,10 +1,13 @@
 //! Content of each dashboard view, the size of pages, and the headers that keep a page to its origin.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::access_server::{ADMIN, AccessServer};
 use crate::http_client::raw;
 use crate::scene::{Scene, VIEWS, ok, page};
+use crate::transport_clients::HttpConnection;
 
 /// Asserts that a page has each part, in any order.
 #[track_caller]
@@ -96,6 +99,61 @@ async fn waits_coverage_handovers_cluster_and_audit_show_the_scene() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_ends_soon_was_not_necessarily_renewed_long_ago() {
+    let mut server = AccessServer::start(&[]).await;
+    let mut admin = server.http_as(ADMIN).await;
+    // The longest hold leaves 90 s of a ttl of 300 s.
+    let acquire = json!({ "holder": "w", "ttl": "300s", "max_hold": "90s" });
+    ok(&mut admin, "POST /v1/leases/a:acquire", acquire).await;
+    for path in ["/ui/leases", "/ui/leases?holder=w", "/ui/resource/a"] {
+        let text = page(&mut admin, path).await;
+        assert!(text.contains("class=\"countdown\""), "{path}: {text}");
+        assert!(!text.contains("class=\"tl-hatch\"") && !text.contains("renewed 3 min"), "{path}: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_resource_with_waiters_is_on_one_page_of_the_waits() {
+    let mut server = AccessServer::start(&[]).await;
+    let mut admin = server.http_as(ADMIN).await;
+    let resources: Vec<_> = (0..100).map(|at| json!({ "resource": format!("all/{at}") })).collect();
+    let all = json!({ "resources": resources, "holder": "owner", "ttl": "600s" });
+    ok(&mut admin, "POST /v1/leases:acquire_all", all).await;
+    // One wait for every second resource.
+    let wanted: Vec<_> = (0..50).map(|at| json!({ "resource": format!("all/{}", 2 * at) })).collect();
+    let mut waiter = server.http_as(ADMIN).await;
+    let waiting = tokio::spawn(async move {
+        let wait = json!({ "resources": wanted, "holder": "waiter", "ttl": "60s", "wait": "600s" }).to_string();
+        waiter.request("POST /v1/leases:acquire_all", "", &wait).await;
+    });
+    while ok(&mut admin, "GET /v1/leases/all/98", Value::Null).await["waiters"] == json!(0) {
+        tokio::task::yield_now().await;
+    }
+    let answered = async |admin: &mut HttpConnection, operation: &str| -> u64 {
+        let metrics = page(admin, "/metrics").await;
+        let line = format!("leasehold_request_seconds_count{{operation=\"{operation}\",code=\"OK\"}} ");
+        metrics.lines().find_map(|found| found.strip_prefix(&line)).map_or(0, |count| count.parse().expect("a number"))
+    };
+    let before = (answered(&mut admin, "waiters").await, answered(&mut admin, "list").await);
+    let (mut next, mut pages, mut found) = (Some("/ui/waits".to_owned()), 0, BTreeSet::new());
+    while let Some(path) = next {
+        let text = page(&mut admin, &path).await;
+        pages += 1;
+        let links = text.split("href=\"/ui/resource/").skip(1).map(|part| part.split('"').next().unwrap_or_default());
+        for link in links {
+            assert!(found.insert(link.to_owned()), "{link} is on one page");
+        }
+        let link = text.split("href=\"").find(|part| part.starts_with("/ui/waits?cursor="));
+        next = link.map(|part| part.split('"').next().unwrap_or_default().to_owned());
+    }
+    let expected: BTreeSet<String> = (0..50).map(|at| format!("all/{}", 2 * at)).collect();
+    assert_eq!((pages, found), (2, expected));
+    let after = (answered(&mut admin, "waiters").await, answered(&mut admin, "list").await);
+    assert_eq!((after.0 - before.0, after.1 - before.1), (2, 0), "one query for each page");
+    waiting.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_are_small_whatever_is_held() {
     let mut server = AccessServer::start(&[]).await;
     let mut admin = server.http_as(ADMIN).await;
@@ -136,7 +194,7 @@ async fn pages_and_files_have_the_headers_that_keep_them_to_their_origin() {
             "cache-control: no-store",
             "x-content-type-options: nosniff",
             "x-frame-options: deny",
-            "referrer-policy: no-referrer",
+            "referrer-policy: same-origin",
             "cross-origin-opener-policy: same-origin",
         ] {
             let is_expected = header != "content-type: text/html; charset=utf-8" || !body.starts_with('{');

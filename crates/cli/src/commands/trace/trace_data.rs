@@ -7,7 +7,7 @@ use leasehold_server::audit::{ExportTail, ExportTailError, HeadCheck, hex};
 use leasehold_server::dashboard::trace_file::{TraceHead, TraceParameters, read_chain};
 
 use crate::output::CommandError;
-use crate::resource_sentence::hold_sentence;
+use crate::resource_sentence::{RenewalAges, hold_sentence, renewal_ages};
 
 /// Most bytes of the chain in a file.
 const MAX_CHAIN_BYTES: usize = 64 << 20;
@@ -51,6 +51,7 @@ impl TraceData {
         let view = visible(client.show(resource).await)?;
         let status = visible(client.status().await)?;
         let coverage = visible(client.coverage(resource).await)?;
+        let ages = visible(renewal_ages(client, resource).await)?.unwrap_or_default();
         let (entries, head, has_older) = latest_entries(client, resource, limit).await?;
         if entries.is_empty() {
             return Err(nothing_recorded(resource, view.is_some()));
@@ -58,12 +59,12 @@ impl TraceData {
         let targets = coverage.into_iter().flat_map(|coverage| coverage.targets).map(|target| target.name);
         let parameters = TraceParameters {
             targets: targets.filter(|name| !name.is_empty()).collect(),
-            silent: view.as_ref().map(|view| silent_leases(view, now_ms)).unwrap_or_default(),
+            silent: view.as_ref().map(|view| silent_leases(view, &ages, now_ms)).unwrap_or_default(),
             has_older,
             // A server whose clock is ahead has recorded something after this machine's present.
             ..TraceParameters::new(resource, now_ms.max(entries[0].wall_ms))
         };
-        let sentence = view.zip(status).map(|(view, status)| hold_sentence(&view, status.time_ms));
+        let sentence = view.zip(status).map(|(view, status)| hold_sentence(&view, &ages, status.time_ms));
         Ok(Self { parameters, entries, head, sentence })
     }
 
@@ -120,10 +121,10 @@ async fn latest_entries(
 }
 
 /// Held leases that nothing has renewed for half of their ttl: the token number, and the time of the last renewal.
-fn silent_leases(view: &ResourceBody, now_ms: u64) -> Vec<(u64, u64)> {
+fn silent_leases(view: &ResourceBody, ages: &RenewalAges, now_ms: u64) -> Vec<(u64, u64)> {
     let silent = view.leases.iter().filter_map(|lease| {
         let ttl = lease.ttl_ms?;
-        let silence = ttl.saturating_sub(lease.remaining_ms);
+        let silence = *ages.get(&lease.lease)?;
         (silence * 2 > ttl).then_some((lease.token_number.parse().ok()?, now_ms.saturating_sub(silence)))
     });
     silent.collect()

@@ -16,7 +16,7 @@ pub fn lines(data: &ResourceData, time_ms: u64) -> Vec<Line> {
     let mut lines = Vec::new();
     match &data.view {
         Ok(Some(view)) => {
-            lines.push(vec![ToneText::new(hold_sentence(view, time_ms), Tone::Strong)]);
+            lines.push(vec![ToneText::new(hold_sentence(view, &data.ages, time_ms), Tone::Strong)]);
             lines.extend(lease_lines(view, time_ms));
         }
         Ok(None) => lines.push(vec![ToneText::new("Free: no one holds it and no one waits.", Tone::Strong)]),

@@ -8,11 +8,12 @@ use leasehold::admin::{Charter, HandoffMode};
 use leasehold::json::{AuditEntryBody, ListedLeaseBody};
 use leasehold::types::LeaseSort;
 use leasehold::{AuditFilter, Code, Error};
-use leasehold_server::dashboard::handovers::{HandoverRow, HandoverTerms, rows};
+use leasehold_server::dashboard::handovers::{HandoverPage, HandoverRow, HandoverTerms, rows};
 use leasehold_server::dashboard::timeline::{ResourceTimeline, TimelineContext};
 
 use super::ServerWorker;
 use crate::commands::cluster::fetch_status;
+use crate::resource_sentence::renewal_ages;
 use crate::top::job::{LeaseQuery, PageData, ResourceData, ResourceWaiters, ScreenQuery, ServerOverview};
 
 /// Queries of one page of leases: a filter that selects few leases finds them over several.
@@ -148,8 +149,10 @@ impl ServerWorker {
         let waiters = self.client.first_waiters(resource, WAITERS).await;
         let coverage = self.client.coverage(resource).await;
         let history = self.history.latest(&self.client, Some(resource), RESOURCE_ENTRIES).await;
+        let ages = renewal_ages(&self.client, resource).await.unwrap_or_default();
         Ok(ResourceData {
             view,
+            ages,
             waiters: waiters.map_err(|error| error.to_string()),
             coverage: coverage.map_err(|error| error.to_string()),
             history: history.map_err(|error| error.to_string()),
@@ -159,6 +162,12 @@ impl ServerWorker {
 
 /// The changes of holder in these entries.
 fn handover_rows(entries: Vec<AuditEntryBody>, charters: &[(String, Charter)]) -> Vec<HandoverRow> {
+    let page = HandoverPage {
+        first: entries.last().map_or(0, |entry| entry.entry),
+        last: entries.first().map_or(0, |entry| entry.entry),
+        entries: entries.len(),
+        older: None,
+    };
     let mut resources: BTreeMap<String, Vec<AuditEntryBody>> = BTreeMap::new();
     for entry in entries {
         if let Some(resource) = entry.resource.clone() {
@@ -176,7 +185,7 @@ fn handover_rows(entries: Vec<AuditEntryBody>, charters: &[(String, Charter)]) -
         let terms = charter.handoff.as_ref()?;
         Some(HandoverTerms { overlaps: terms.mode == HandoffMode::Overlap, drain_ms: terms.drain_ms })
     };
-    rows(&timelines, terms)
+    rows(&timelines, page, terms)
 }
 
 /// Whether a prefix of whole segments covers a resource.

@@ -218,6 +218,7 @@ impl GrantorTable {
             let resource = self.waiter(slot).resources[i].resource;
             let before = self.resources.first_priority(resource);
             self.resources.ensure_state(resource).queue.insert(QueuePosition::new(effective, order, slot));
+            self.resources.contended.insert(resource);
             self.count_first_priority(resource, before);
         }
         let counted = IdentityUsage::of_wait(self.waiter(slot).resources.len(), self.waiter(slot).metadata.len());
@@ -243,6 +244,9 @@ impl GrantorTable {
             let state = self.resources.state_mut(wanted.resource).expect("a queue belongs to a resource state");
             state.queue.remove(QueuePosition::new(effective, order, slot));
             state.passers -= passes;
+            if state.queue.is_empty() {
+                self.resources.contended.remove(&wanted.resource);
+            }
             self.count_first_priority(wanted.resource, before);
             self.schedule_offer(wanted.resource);
         }

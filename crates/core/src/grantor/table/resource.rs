@@ -30,6 +30,8 @@ pub(crate) struct Resources {
     index: Index,
     pub names: StringArena,
     pub hash: NameHash,
+    /// Slots of the resources with waiters. Derived.
+    pub contended: BTreeSet<u32>,
     vacant_names: VacantNames,
     /// Number of names in use.
     count: usize,
@@ -47,6 +49,7 @@ impl Resources {
             index: Index::new(),
             names: StringArena::new(),
             hash,
+            contended: BTreeSet::new(),
             vacant_names: VacantNames::default(),
             count: 0,
             sweep_batch: Vec::new(),

@@ -8,10 +8,10 @@ use leasehold_wire::v1;
 use maud::html;
 use serde::Deserialize;
 
-use super::super::{Api, covers};
+use super::super::Api;
 use super::response::{PageQuery, PageReader, PageResult};
-use crate::audit::{AuditQuery, hex};
-use crate::dashboard::handovers::{HandoverTerms, content, rows};
+use crate::audit::{AuditHead, AuditQuery, hex};
+use crate::dashboard::handovers::{HandoverPage, HandoverTerms, content, rows};
 use crate::dashboard::timeline::{ResourceTimeline, TimelineContext};
 use crate::dashboard::{Page, View};
 
@@ -31,39 +31,58 @@ pub async fn page(
     PageQuery(HandoversQuery { before }): PageQuery<HandoversQuery>,
 ) -> PageResult {
     let reader = PageReader::current(&api);
-    let (entries, head) = api.audit(AuditQuery { before, limit: ENTRIES, ..AuditQuery::default() }).await?;
-    let (charters, position) = api.charters(v1::ChartersRequest::default()).await?;
-    let count = entries.len();
+    let (entries, head) = read(&api, AuditQuery { before, ..AuditQuery::default() }).await?;
+    let first = entries.last().map_or(0, |entry| entry.entry);
+    let page = HandoverPage {
+        first,
+        last: entries.first().map_or(0, |entry| entry.entry),
+        entries: entries.len(),
+        older: (entries.len() == ENTRIES && first > 1).then_some(first),
+    };
     let mut resources: BTreeMap<String, Vec<AuditEntryBody>> = BTreeMap::new();
-    let mut last = 0;
-    for (text, hash) in entries {
-        let entry = AuditEntryBody::of(text, &hash);
-        last = entry.entry;
-        if let Some(resource) = &entry.resource {
-            resources.entry(resource.clone()).or_default().push(entry);
-        }
+    add(&mut resources, entries);
+    // The earlier holder may have ended before the page, or, of an overlap, after it.
+    if let Some(before) = page.older.filter(|_| page.grants_without_previous(&timelines(&resources)) > 0) {
+        add(&mut resources, read(&api, AuditQuery { before, ..AuditQuery::default() }).await?.0);
     }
-    let of = |(resource, entries): (&String, &Vec<AuditEntryBody>)| {
-        ResourceTimeline::new(resource, entries, TimelineContext::default())
-    };
-    let timelines: Vec<ResourceTimeline> = resources.iter().map(of).collect();
-    // The longest prefix decides.
-    let terms = |resource: &str| {
-        let covering = charters.charters.iter().filter(|entry| covers(&entry.prefix, resource));
-        let charter = covering.max_by_key(|entry| entry.prefix.len()).and_then(|entry| entry.charter.as_ref());
-        charter.and_then(|charter| charter.handoff).and_then(HandoverTerms::of)
-    };
-    let rows = rows(&timelines, terms);
-    let older = (count == ENTRIES && last > 1).then_some(last);
+    if before > 0 && page.has_previous_without_end(&timelines(&resources)) {
+        let query = AuditQuery { after: page.last, oldest_first: true, ..AuditQuery::default() };
+        add(&mut resources, read(&api, query).await?.0);
+    }
+    let timelines = timelines(&resources);
+    let handed_over = timelines.iter().filter(|timeline| timeline.turnovers().any(|(_, hold, _)| page.has_grant(hold)));
+    let (terms, position) = api.handoff_terms(handed_over.map(|timeline| timeline.resource.clone()).collect()).await?;
+    let rows = rows(&timelines, page, |resource| terms.get(resource).copied().and_then(HandoverTerms::of));
     Ok(reader.render(Page {
         view: Some(View::Handovers),
         title: "Handovers",
         live: None,
         fixed: html! { h1 { "Handovers" } },
-        content: content(&rows, count, older),
+        content: content(&rows, page, page.grants_without_previous(&timelines)),
         position: Some(position),
         audit: Some((head.entries, hex(&head.hash))),
         principal: "",
         read_only: false,
     }))
+}
+
+/// Reads as many entries as a page has.
+async fn read(api: &Api, query: AuditQuery) -> Result<(Vec<AuditEntryBody>, AuditHead), v1::Problem> {
+    let (entries, head) = api.audit(AuditQuery { limit: ENTRIES, ..query }).await?;
+    Ok((entries.into_iter().map(|(text, hash)| AuditEntryBody::of(text, &hash)).collect(), head))
+}
+
+fn add(resources: &mut BTreeMap<String, Vec<AuditEntryBody>>, entries: Vec<AuditEntryBody>) {
+    for entry in entries {
+        if let Some(resource) = &entry.resource {
+            resources.entry(resource.clone()).or_default().push(entry);
+        }
+    }
+}
+
+fn timelines(resources: &BTreeMap<String, Vec<AuditEntryBody>>) -> Vec<ResourceTimeline> {
+    let of = |(resource, entries): (&String, &Vec<AuditEntryBody>)| {
+        ResourceTimeline::new(resource, entries, TimelineContext::default())
+    };
+    resources.iter().map(of).collect()
 }

@@ -6,6 +6,7 @@ use maud::html;
 use serde::Deserialize;
 
 use super::super::Api;
+use super::renewal_ages::renewal_ages;
 use super::response::{PageQuery, PageReader, PageResult};
 use crate::dashboard::leases::{LeasesForm, LeasesPage, content, holder_content};
 use crate::dashboard::{Page, View};
@@ -36,9 +37,11 @@ pub async fn page(State(api): State<Api>, PageQuery(query): PageQuery<LeasesQuer
         let request = v1::ListRequest { prefix: filter.prefix.clone(), cursor, limit: PAGE, min_position: 0 };
         let (list, position) = api.list(request).await?;
         let next = list.next_cursor.map(u64::from);
+        let first = list.resources.iter().filter_map(|resource| resource.leases.first());
         let page = LeasesPage {
             filter: &filter,
             resources: &list.resources,
+            renewal_ages: &renewal_ages(&api, first).await?,
             next,
             time_ms: status.time_ms,
             held: status.held,
@@ -49,7 +52,8 @@ pub async fn page(State(api): State<Api>, PageQuery(query): PageQuery<LeasesQuer
         let (list, position) = api.held_by(request).await?;
         let is_full = list.leases.len() == PAGE as usize;
         let next = list.leases.last().filter(|_| is_full).map(|lease| lease.token_number);
-        (holder_content(&filter, &list.leases, next, status.time_ms), position)
+        let ages = renewal_ages(&api, &list.leases).await?;
+        (holder_content(&filter, &list.leases, &ages, next, status.time_ms), position)
     };
     let path = filter.path();
     Ok(reader.render(Page {

@@ -10,6 +10,7 @@ mod handovers;
 mod leases;
 mod live;
 mod overview;
+mod renewal_ages;
 mod renewal_samples;
 mod resource;
 mod response;

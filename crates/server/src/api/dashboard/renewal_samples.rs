@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use leasehold_wire::v1;
 
+use crate::dashboard::RenewalAges;
 use crate::dashboard::timeline::ObservedRenewal;
 
 /// Resources whose renewals are kept; the one that was looked at longest ago makes room.
@@ -33,7 +34,7 @@ impl RenewalSamples {
     }
 
     /// Adds what a view of a resource shows, and returns all renewals that were observed.
-    pub fn observe(&self, view: &v1::ResourceView, now_ms: u64) -> Vec<ObservedRenewal> {
+    pub fn observe(&self, view: &v1::ResourceView, ages: &RenewalAges, now_ms: u64) -> Vec<ObservedRenewal> {
         let mut resources = self.resources();
         if !resources.contains_key(view.resource.as_str()) && resources.len() == RESOURCES {
             let oldest = resources.iter().min_by_key(|(_, one)| one.seen_ms).map(|(name, _)| name.clone());
@@ -42,8 +43,8 @@ impl RenewalSamples {
         let one = resources.entry(view.resource.as_str().into()).or_default();
         one.seen_ms = now_ms;
         for lease in &view.leases {
-            let Some(ttl) = lease.ttl_ms else { continue };
-            let at_ms = now_ms.saturating_sub(ttl.saturating_sub(lease.remaining_ms));
+            let Some(age) = ages.of(lease).filter(|_| lease.ttl_ms.is_some()) else { continue };
+            let at_ms = now_ms.saturating_sub(age);
             let token = lease.token_number;
             let last = one.renewals.iter().rev().find(|renewal| renewal.token == token);
             if last.is_some_and(|last| at_ms <= last.at_ms + SAME_MS) {
@@ -62,17 +63,20 @@ impl RenewalSamples {
 mod tests {
     use super::*;
 
-    fn view(resource: &str, remaining_ms: u64) -> v1::ResourceView {
-        let lease = v1::LeaseView { token_number: 7, ttl_ms: Some(10_000), remaining_ms, ..Default::default() };
-        v1::ResourceView { resource: resource.into(), leases: vec![lease], ..Default::default() }
+    /// Observes a resource whose lease was renewed `age_ms` ago and has little time left.
+    fn observe(samples: &RenewalSamples, resource: &str, age_ms: u64, now_ms: u64) -> Vec<ObservedRenewal> {
+        let lease = v1::LeaseView { token_number: 7, ttl_ms: Some(10_000), remaining_ms: 50, ..Default::default() };
+        let listed = v1::ListedLease { lease: Some(lease.clone()), silent_ms: age_ms, ..Default::default() };
+        let view = v1::ResourceView { resource: resource.into(), leases: vec![lease], ..Default::default() };
+        samples.observe(&view, &RenewalAges::new(&[listed]), now_ms)
     }
 
     #[test]
     fn one_renewal_is_counted_once() {
         let samples = RenewalSamples::default();
-        samples.observe(&view("a", 10_000), 100_000);
-        samples.observe(&view("a", 8_990), 101_000);
-        let seen = samples.observe(&view("a", 9_900), 105_000);
+        observe(&samples, "a", 0, 100_000);
+        observe(&samples, "a", 1_010, 101_000);
+        let seen = observe(&samples, "a", 100, 105_000);
         assert_eq!(seen.iter().map(|one| one.at_ms).collect::<Vec<_>>(), [100_000, 104_900]);
     }
 
@@ -80,13 +84,13 @@ mod tests {
     fn resources_and_renewals_are_bounded() {
         let samples = RenewalSamples::default();
         for at in 0..RESOURCES as u64 + 10 {
-            samples.observe(&view(&at.to_string(), 10_000), at);
+            observe(&samples, &at.to_string(), 0, at);
         }
         assert_eq!(samples.resources().len(), RESOURCES);
         assert!(!samples.resources().contains_key("0"), "the oldest makes room");
         for at in 0..RENEWALS as u64 + 10 {
-            samples.observe(&view("x", 10_000), 1_000_000 + at * 1_000);
+            observe(&samples, "x", 0, 1_000_000 + at * 1_000);
         }
-        assert_eq!(samples.observe(&view("x", 0), 1_000_000).len(), RENEWALS);
+        assert_eq!(observe(&samples, "x", 10_000, 1_000_000).len(), RENEWALS);
     }
 }

@@ -10,12 +10,13 @@ use serde::Deserialize;
 use super::super::Api;
 use super::super::queries::invalid_name;
 use super::actions;
+use super::renewal_ages::renewal_ages;
 use super::response::{PageName, PageQuery, PageReader, PageResult};
 use crate::audit::{AuditQuery, hex};
 use crate::clock;
 use crate::dashboard::resource::{ResourceDetails, TimelineView, content};
 use crate::dashboard::timeline::{ResourceTimeline, SilentLease, TimelineContext};
-use crate::dashboard::{Page, View};
+use crate::dashboard::{Page, RenewalAges, View};
 
 /// Audit entries of one page and its timeline.
 const ENTRIES: usize = 200;
@@ -52,6 +53,8 @@ pub async fn page(
         Err(problem) if problem.known_code() == Some(Code::NotFound) => Ok(None),
         Err(problem) => Err(problem),
     };
+    let shown_leases = shown.as_ref().ok().and_then(Option::as_ref).map(|view| view.leases.as_slice());
+    let renewal_ages = renewal_ages(&api, shown_leases.unwrap_or_default()).await?;
     let waiters = api.waiters(v1::WaitersRequest { resource: name(), offset: 0, limit: WAITERS }).await;
     let coverage = api.coverage(v1::CoverageRequest { resource: name(), min_position: 0 }).await;
     // One entry more than is shown says whether there are older ones.
@@ -73,14 +76,15 @@ pub async fn page(
         entries
     });
     let now_ms = clock::now().wall.0;
-    let context =
-        context(&api, shown.as_ref().ok().and_then(Option::as_ref), coverage.as_ref().ok().map(|(one, _)| one), now_ms);
+    let shown_view = shown.as_ref().ok().and_then(Option::as_ref);
+    let context = context(&api, shown_view, &renewal_ages, coverage.as_ref().ok().map(|(one, _)| one), now_ms);
     let context = if before.is_some() { TimelineContext { now_ms: 0, ..context } } else { context };
     let timeline = ResourceTimeline::new(&resource, entries.as_deref().unwrap_or_default(), context);
-    let actions = actions::links(&api, &reader, shown.as_ref().ok().and_then(Option::as_ref), &resource);
+    let actions = actions::links(&api, &reader, shown_view, &resource);
     let details = ResourceDetails {
         resource: name(),
         view: shown,
+        renewal_ages,
         waiters: waiters.map(|(list, _)| list.waiters),
         coverage: coverage.map(|(coverage, _)| coverage),
         entries,
@@ -108,14 +112,14 @@ pub async fn page(
 fn context(
     api: &Api,
     view: Option<&v1::ResourceView>,
+    ages: &RenewalAges,
     coverage: Option<&v1::Coverage>,
     now_ms: u64,
 ) -> TimelineContext {
-    let renewals = view.map(|view| api.dashboard.renewals.observe(view, now_ms)).unwrap_or_default();
+    let renewals = view.map(|view| api.dashboard.renewals.observe(view, ages, now_ms)).unwrap_or_default();
     let silent = view.into_iter().flat_map(|view| &view.leases).filter_map(|lease| {
-        let ttl = lease.ttl_ms?;
-        let silence = ttl.saturating_sub(lease.remaining_ms);
-        (silence * 2 > ttl).then(|| SilentLease { token: lease.token_number, since_ms: now_ms.saturating_sub(silence) })
+        let age = ages.of(lease).filter(|_| ages.is_overdue(lease))?;
+        Some(SilentLease { token: lease.token_number, since_ms: now_ms.saturating_sub(age) })
     });
     let targets = coverage.into_iter().flat_map(|coverage| &coverage.targets).map(|target| target.name.clone());
     let targets = targets.filter(|name| !name.is_empty()).collect();

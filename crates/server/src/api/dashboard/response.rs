@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::super::Api;
 use super::super::http::{PathName, StrictQuery};
-use crate::dashboard::{CONTENT_SECURITY_POLICY, Page, asset, page::problem_page};
+use crate::dashboard::{CONTENT_SECURITY_POLICY, Page, REFERRER_POLICY, asset, page::problem_page};
 use crate::identity::{Identity, current_or_local};
 use crate::transport::{HttpProblem, ProblemExt};
 
@@ -94,7 +94,7 @@ fn html(status: StatusCode, page: String) -> Response {
         (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
         (header::CACHE_CONTROL, "no-store"),
         (header::X_FRAME_OPTIONS, "DENY"),
-        (header::REFERRER_POLICY, "no-referrer"),
+        (header::REFERRER_POLICY, REFERRER_POLICY),
         (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     ];

@@ -1,7 +1,8 @@
 //! `GET /ui/waits`: which holders wait for which, and past deadlocks.
 
 use axum::extract::State;
-use leasehold_wire::v1;
+use leasehold_core::grantor::{ContendedResourceView, Query, QueryAnswer};
+use leasehold_wire::{resource_view, v1, waiter_view};
 use maud::html;
 use serde::Deserialize;
 
@@ -10,12 +11,12 @@ use super::response::{PageQuery, PageReader, PageResult};
 use crate::dashboard::waits::{ContendedResource, WaitOverview, content};
 use crate::dashboard::{Page, View};
 
-/// Queries of one page; each reads as much as one query may.
-const MAX_QUERIES: usize = 16;
 /// Resources with waiters on one page.
 const MAX_RESOURCES: usize = 40;
+/// Leases that are shown of each.
+const LEASES: usize = 10;
 /// Waiters that are shown of each.
-const WAITERS: u32 = 10;
+const WAITERS: usize = 10;
 
 /// Parameters of the page.
 #[derive(Default, Deserialize)]
@@ -28,25 +29,18 @@ pub struct WaitsQuery {
 pub async fn page(State(api): State<Api>, PageQuery(WaitsQuery { cursor }): PageQuery<WaitsQuery>) -> PageResult {
     let reader = PageReader::current(&api);
     let (status, position) = api.status(0).await?;
-    let (mut contended, mut next) = (Vec::new(), Some(cursor));
-    // Without a wait there is nothing to search for.
-    let mut queries = if status.waiters == 0 { MAX_QUERIES } else { 0 };
-    while let Some(cursor) = next.filter(|_| queries < MAX_QUERIES && contended.len() < MAX_RESOURCES) {
-        queries += 1;
-        let request = v1::ListRequest { cursor, ..v1::ListRequest::default() };
-        let (list, _) = api.list(request).await?;
-        contended.extend(list.resources.into_iter().filter(|resource| resource.waiters > 0));
-        next = list.next_cursor;
-    }
-    if status.waiters == 0 {
-        next = None;
-    }
-    let mut resources = Vec::new();
-    for view in contended.into_iter().take(MAX_RESOURCES) {
-        let request = v1::WaitersRequest { resource: view.resource.clone(), offset: 0, limit: WAITERS };
-        let (list, _) = api.waiters(request).await?;
-        resources.push(ContendedResource { view, waiters: list.waiters });
-    }
+    // One query of bounded work: the grantor knows which resources have waiters.
+    let query = Query::ContendedResources { from: cursor, limit: MAX_RESOURCES, leases: LEASES, waiters: WAITERS };
+    let convert = |answer: QueryAnswer<'_>| match answer {
+        QueryAnswer::ContendedResources(found, next) => Some((found, next)),
+        _ => None,
+    };
+    let ((found, next), _) = api.query_at("waiters", 0, query, convert).await?;
+    let resource = |found: &ContendedResourceView| ContendedResource {
+        view: resource_view(&found.view),
+        waiters: found.waiters.iter().map(waiter_view).collect(),
+    };
+    let resources = found.iter().map(resource).collect();
     let deadlocks = api.deadlocks(v1::DeadlocksRequest { limit: 0 }).await.map(|(list, _)| list.deadlocks);
     let waits = WaitOverview { resources, next, waiters: status.waiters, deadlocks, time_ms: status.time_ms };
     let path = format!("/ui/waits?cursor={cursor}");

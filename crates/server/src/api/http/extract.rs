@@ -3,7 +3,7 @@
 use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use leasehold_core::refusal::Refusal;
@@ -48,6 +48,21 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for StrictQuery<T>
         let query = Query::try_from_uri(&parts.uri).map(|Query(query)| Self(query));
         query.map_err(|rejection| query_problem(&rejection.body_text()))
     }
+}
+
+/// The fields of a form, as strict as a query: a field that is unknown, repeated or of the wrong type is refused by name.
+pub fn form_fields<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, HttpProblem> {
+    let kind = header_text(headers, "content-type")?.unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if kind != "application/x-www-form-urlencoded" {
+        return Err(invalid("content-type", "must be application/x-www-form-urlencoded").into());
+    }
+    // A number sign would end the address that the fields are parsed as.
+    let is_encoded = body.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'#') && is_percent_encoded(body);
+    let text = std::str::from_utf8(body).ok().filter(|_| is_encoded);
+    let uri = text.and_then(|text| format!("/?{text}").parse::<Uri>().ok());
+    let uri = uri.ok_or_else(|| invalid("body", NOT_PERCENT_ENCODED))?;
+    Query::try_from_uri(&uri).map(|Query(fields)| fields).map_err(|rejection| query_problem(&rejection.body_text()))
 }
 
 const NOT_PERCENT_ENCODED: &str = "not UTF-8 after percent-decoding; encode % itself as %25";

@@ -22,7 +22,7 @@ use extract::no_body;
 use verbs::{CacheVerb, LeaseVerb, ProposalVerb, QueueVerb, SessionVerb};
 
 pub use audit_and_backup::verification_body;
-pub use extract::{NoQuery, PathName, StrictQuery};
+pub use extract::{NoQuery, PathName, StrictQuery, form_fields};
 pub use health_and_metrics::openmetrics;
 
 /// One method at one path.

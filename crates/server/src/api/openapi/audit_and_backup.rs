@@ -15,8 +15,8 @@ pub fn describe(document: &mut Document) {
     let history = |id: &str, summary: &str| OperationSpec::new("history", id, summary).problems(&READ_PROBLEMS);
     let entry = json!({
         "entry": 4, "position": 3, "step": 0, "time_ms": 984, "wall_ms": 1_770_000_000_020_u64, "kind": "ended",
-        "resource": "jobs/settle", "holder": "worker-1", "lease": "0.0", "token_number": NUMBER, "state": "released",
-        "reason": "released", "hash": HASH
+        "resource": "jobs/settle", "holder": "worker-1", "lease": "0.0", "token_number": NUMBER,
+        "access": "exclusive", "slot": 0, "state": "released", "reason": "released", "hash": HASH
     });
     let page = json!({ "entries": [entry], "last": 4, "hash": HASH, "position": 3 });
     let page_of = |spec: OperationSpec| {

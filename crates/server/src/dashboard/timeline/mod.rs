@@ -67,6 +67,8 @@ pub struct HoldSpan {
     pub drain_from_ms: Option<u64>,
     /// The time since the end of the previous holder of the slot.
     pub turnover: Option<Turnover>,
+    /// The hold of the previous holder of the slot, as an index of [`ResourceTimeline::holds`].
+    pub previous: Option<usize>,
 }
 
 impl HoldSpan {
@@ -233,6 +235,11 @@ impl ResourceTimeline {
                 let hold = &mut self.holds[index];
                 hold.until_ms = Some(at);
                 hold.grantor_ms.1 = Some(entry.time_ms);
+                // Entries of earlier versions have neither.
+                hold.slot = hold.slot.or(entry.slot);
+                if hold.access.is_empty() {
+                    hold.access = text(&entry.access);
+                }
                 hold.reason = text(&entry.reason);
                 hold.state = text(&entry.state);
                 hold.ended_by = text(&entry.by);
@@ -301,21 +308,32 @@ impl ResourceTimeline {
 
     /// Compares each holder with the one before it, by slot. Shared leases and units have no order of holders.
     fn find_turnovers(&mut self) {
-        let mut last: BTreeMap<u32, (Option<u64>, u64)> = BTreeMap::new();
-        for hold in &mut self.holds {
+        // Token numbers ascend with the grants. A lease from before the entries may have got a higher number since.
+        let mut order: Vec<usize> = (0..self.holds.len()).collect();
+        order.sort_by_key(|index| {
+            let hold = &self.holds[*index];
+            (hold.granted_entry.is_some(), hold.tokens.first().map_or(0, |(_, number)| *number))
+        });
+        let mut last: BTreeMap<u32, usize> = BTreeMap::new();
+        for index in order {
+            let hold = &self.holds[index];
             let Some(slot) = hold.slot.filter(|_| hold.access == "exclusive" || hold.access == "slot") else {
                 continue;
             };
-            let (Some(granted), ended) = hold.grantor_ms else { continue };
-            if let Some((previous_end, _)) = last.get(&slot) {
-                hold.turnover = match previous_end {
-                    Some(end) if *end <= granted => Some(Turnover::Gap(granted - end)),
-                    Some(end) => Some(Turnover::Overlap(end - granted)),
-                    None => None,
-                };
-            }
-            last.insert(slot, (ended, granted));
+            let previous = last.insert(slot, index);
+            let Some(granted) = hold.grantor_ms.0 else { continue };
+            let end = previous.and_then(|previous| self.holds[previous].grantor_ms.1);
+            let turnover = end.map(|end| match granted.checked_sub(end) {
+                Some(gap) => Turnover::Gap(gap),
+                None => Turnover::Overlap(end - granted),
+            });
+            (self.holds[index].previous, self.holds[index].turnover) = (previous, turnover);
         }
+    }
+
+    /// Changes of holder in the order of the holds: the earlier hold, the later one, and the time between them.
+    pub fn turnovers(&self) -> impl Iterator<Item = (&HoldSpan, &HoldSpan, Turnover)> {
+        self.holds.iter().filter_map(|hold| Some((&self.holds[hold.previous?], hold, hold.turnover?)))
     }
 
     /// Names of holders in the order of their first grant.
@@ -414,6 +432,33 @@ mod tests {
         let timeline = ResourceTimeline::new("jobs/x", &entries, at(4_000));
         assert_eq!((timeline.holds.len(), timeline.holds[0].granted_entry), (1, None));
         assert_eq!(timeline.holds[0].from_ms, 1_700_000_001_000);
+    }
+
+    #[test]
+    fn an_earlier_lease_is_the_predecessor_of_the_first_grant_of_its_slot() {
+        let with_slot = |entry: AuditEntryBody, slot: u32| AuditEntryBody {
+            access: Some("slot".into()),
+            slot: Some(slot),
+            ..entry
+        };
+        let entries = [
+            // Granted in an overlap with the first, which ends later.
+            with_slot(granted(11, 500, "5.0", "a2", 50), 0),
+            entry(12, 600, "handoff", "1.0", "a1", 10),
+            with_slot(ended(13, 1_000, "1.0", "a1", 10, "handed_off"), 0),
+            with_slot(ended(14, 2_000, "2.0", "b1", 11, "ttl"), 1),
+            with_slot(granted(15, 2_300, "6.0", "b2", 51), 1),
+            // An entry of an earlier version does not say which slot it was.
+            ended(16, 2_400, "3.0", "c1", 12, "ttl"),
+            with_slot(granted(17, 2_500, "7.0", "c2", 52), 2),
+        ];
+        let timeline = ResourceTimeline::new("pool", &entries, at(4_000));
+        let mut found: Vec<_> = timeline
+            .turnovers()
+            .map(|(from, to, turnover)| (from.holder.as_str(), to.holder.as_str(), turnover))
+            .collect();
+        found.sort_by_key(|(_, to, _)| *to);
+        assert_eq!(found, [("a1", "a2", Turnover::Overlap(500)), ("b1", "b2", Turnover::Gap(300))]);
     }
 
     #[test]
