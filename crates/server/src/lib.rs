@@ -22,6 +22,7 @@ pub mod dashboard;
 pub mod driver;
 pub mod hex;
 pub mod identity;
+pub mod identity_permits;
 pub mod journal;
 pub mod keys;
 mod log_windows;

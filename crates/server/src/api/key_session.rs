@@ -16,7 +16,7 @@ use leasehold_wire::{problem, v1};
 
 use super::problems::no_reply;
 use super::{Api, session_of_wait};
-use crate::request::RequestPayload;
+use crate::request::{RequestPayload, SeenToken};
 
 /// The session of one key.
 #[derive(Clone, Copy, Debug)]
@@ -28,12 +28,19 @@ pub struct KeySession {
 }
 
 impl KeySession {
-    async fn open(api: &Api, key: SecretDigest, operation: &Operation, proof: Proof) -> Result<Self, v1::Problem> {
+    async fn open(
+        api: &Api,
+        key: SecretDigest,
+        operation: &Operation,
+        seen: Option<SeenToken>,
+        proof: Proof,
+    ) -> Result<Self, v1::Problem> {
         if session_of_wait(operation).is_some() {
             let reason = "a wait in a session needs the key <session>:<sequence> of that session, for example 17.0:42";
             return Err(problem(&Refusal::Invalid { field: IDEMPOTENCY_KEY, reason }));
         }
-        let request = Request { proof, ..Request::tagged(0) };
+        // With the tokens that the request presents: if it is refused here, they are evidence nevertheless (T9).
+        let request = Request { proof, ..api.core_request(operation, None, seen) };
         let payload = RequestPayload::OpenKey(key, Some(Box::new(operation.clone())));
         let reply = api.submit(request, payload, api.caller()).await?;
         api.observe(&reply);
@@ -50,9 +57,10 @@ impl KeySession {
         api: &Api,
         key: SecretDigest,
         operation: &Operation,
+        seen: Option<SeenToken>,
         proof: Proof,
     ) -> Result<Option<Self>, v1::Problem> {
-        match Self::open(api, key, operation, proof).await {
+        match Self::open(api, key, operation, seen, proof).await {
             Ok(session) => Ok(Some(session)),
             Err(problem) if is_limit_of_keys(&problem) && is_harmless_to_repeat(operation) => Ok(None),
             Err(problem) => Err(problem),

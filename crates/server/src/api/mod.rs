@@ -177,7 +177,7 @@ impl Api {
             }
         };
         let key_session = match metadata.client_key {
-            Some(key) => KeySession::open_if_possible(self, key, &operation, proof).await?,
+            Some(key) => KeySession::open_if_possible(self, key, &operation, metadata.token_seen, proof).await?,
             None => None,
         };
         if let Some(session) = &key_session {
