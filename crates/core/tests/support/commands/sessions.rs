@@ -1,6 +1,6 @@
 //! Story commands for sessions.
 
-use leasehold_core::command::{Command, HeldDigest, IdRange, OpenSession};
+use leasehold_core::command::{Acquire, Command, HeldDigest, IdRange, OpenSession};
 use leasehold_core::ids::LeaseId;
 
 use super::{Context, LineParser};
@@ -22,8 +22,11 @@ pub fn parse<'a>(
         Command::OpenSession(OpenSession { holder, ttl_ms, secret: context.secret.into(), waits_only })
     } else if at.take("open key") {
         context.secret = key(at)?;
-        Command::OpenKeySession { key: context.secret.into(), command: Some(&Command::ObserveToken) }
-    } else if at.take("extend key") {
+        at.must("to acquire")?;
+        // A few bytes leak.
+        let acquire = Command::Acquire(Acquire::exclusive(at.word("a resource")?, "key", 60_000));
+        Command::OpenKeySession { key: context.secret.into(), command: Some(Box::leak(Box::new(acquire))) }
+    } else if at.take("renew key") {
         context.secret = key(at)?;
         Command::OpenKeySession { key: context.secret.into(), command: None }
     } else if at.take("resume") {
