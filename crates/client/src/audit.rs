@@ -78,7 +78,8 @@ pub struct AuditPage {
     pub end: AuditPageBody,
 }
 
-/// Pages of the audit log, as a stream. It ends after the last entry that was durable at the time of the read.
+/// Pages of the audit log, as a stream. It ends after the last entry that was durable at the time of the read. A page may be empty
+/// before the end: a search reads a limited part of the log for each page.
 #[derive(Debug)]
 #[must_use = "streams do nothing unless polled"]
 pub struct AuditPages {
@@ -110,13 +111,18 @@ impl Stream for AuditPages {
             Ok(page) => page,
             Err(error) => return Poll::Ready(Some(Err(error))),
         };
-        this.done = page.entries.len() < limit as usize;
-        if let Some(last) = page.entries.last().map(|entry| entry.entry) {
-            match this.query.oldest_first {
-                true => (this.query.after, this.done) = (last, this.done || last <= this.query.after),
-                // There is no entry before the first, and 0 means no bound.
-                false => (this.query.before, this.done) = (last, this.done || last <= this.query.after + 1),
-            }
+        let last = page.entries.last().map(|entry| entry.entry);
+        // A server before `next` continued after the last entry of a full page.
+        let next = page.next.or(last.filter(|_| page.entries.len() == limit as usize));
+        // Zero would mean no bound, and each page must come closer to the end.
+        let moves = |next: &u64| match this.query.oldest_first {
+            true => *next > this.query.after,
+            false => *next > this.query.after + 1 && (this.query.before == 0 || *next < this.query.before),
+        };
+        match next.filter(moves) {
+            None => this.done = true,
+            Some(next) if this.query.oldest_first => this.query.after = next,
+            Some(next) => this.query.before = next,
         }
         let mut end = AuditPageBody::from(page);
         let entries = std::mem::take(&mut end.entries);

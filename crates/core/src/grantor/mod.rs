@@ -92,6 +92,8 @@ pub struct Grantor {
     quarantine_reporters: std::collections::BTreeSet<Box<str>>,
     /// Check counts of fences in this tenure. They are not recorded, because a check must not cost a commit.
     check_counts: std::collections::BTreeMap<Box<str>, std::collections::BTreeMap<TargetSlot, CheckCounts>>,
+    /// The sum of the checks in `check_counts`.
+    total_checks: u128,
     /// Consumers that wait for messages.
     idle: queue_consumers::IdleConsumers,
     /// Buffers for names that are read from the table while it changes.

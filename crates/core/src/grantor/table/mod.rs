@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::access::IdentityUsage;
 use crate::charter::{Charter, Charters, TokenOnRenewal};
-use crate::coverage::CoverageTable;
+use crate::coverage::{CoverageTable, HoleCounts};
 use crate::ids::LeaseId;
 use crate::lease::EndReason;
 use crate::limits;
@@ -86,6 +86,8 @@ pub(crate) struct GrantorTable {
     pub queues: QueueTable,
     pub cache: CacheTable,
     pub coverage: CoverageTable,
+    /// Derived from the charters and the coverage.
+    pub holes: HoleCounts,
     pub proposals: Proposals,
     pub due: PendingWork,
 }
@@ -183,6 +185,7 @@ impl GrantorTable {
             queues: QueueTable::default(),
             cache: CacheTable::default(),
             coverage: CoverageTable::default(),
+            holes: HoleCounts::default(),
             proposals: Proposals::default(),
             due: PendingWork {
                 leases: TimerWheel::new(GrantorTime(0)),

@@ -31,14 +31,12 @@ pub async fn page(
     PageQuery(HandoversQuery { before }): PageQuery<HandoversQuery>,
 ) -> PageResult {
     let reader = PageReader::current(&api);
-    let (entries, head) = api.audit(AuditQuery { before, limit: ENTRIES, ..AuditQuery::default() }).await?;
+    let (found, head) = api.audit(AuditQuery { before, limit: ENTRIES, ..AuditQuery::default() }).await?;
     let (charters, position) = api.charters(v1::ChartersRequest::default()).await?;
-    let count = entries.len();
+    let count = found.entries.len();
     let mut resources: BTreeMap<String, Vec<AuditEntryBody>> = BTreeMap::new();
-    let mut last = 0;
-    for (text, hash) in entries {
+    for (text, hash) in found.entries {
         let entry = AuditEntryBody::of(text, &hash);
-        last = entry.entry;
         if let Some(resource) = &entry.resource {
             resources.entry(resource.clone()).or_default().push(entry);
         }
@@ -54,13 +52,12 @@ pub async fn page(
         charter.and_then(|charter| charter.handoff)
     };
     let rows = rows(&timelines, terms);
-    let older = (count == ENTRIES && last > 1).then_some(last);
     Ok(reader.render(Page {
         view: Some(View::Handovers),
         title: "Handovers",
         live: None,
         fixed: html! { h1 { "Handovers" } },
-        content: content(&rows, count, older),
+        content: content(&rows, count, found.next),
         position: Some(position),
         audit: Some((head.entries, hex(&head.hash))),
         principal: "",
