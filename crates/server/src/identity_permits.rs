@@ -98,6 +98,11 @@ impl IdentityPermits {
         Ok(IdentityPermit { _permit: granted(self.permits.clone()).await, _own: own })
     }
 
+    /// Requests of an identity that have a permit or wait for one.
+    pub fn requests_of(&self, principal: &str) -> usize {
+        lock(&self.identities).get(principal).map_or(0, |own| own.requests)
+    }
+
     fn count(&self, principal: &str) -> Result<(CountedRequest, Arc<Semaphore>), Box<v1::Problem>> {
         let PermitLimits { per_identity, requests: max, .. } = self.limits;
         let mut identities = lock(&self.identities);

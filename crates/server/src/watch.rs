@@ -6,7 +6,7 @@
 //! missed them.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::future::Future;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use leasehold_core::command::{Notice, SessionEvent};
 use leasehold_core::grantor::Grantor;
 use leasehold_core::time::WallClock;
 use leasehold_wire::{encode_event, v1};
-use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
 
 /// Events that one watcher may leave unread before its watch ends.
 pub const MAX_UNREAD: usize = 1 << 14;
@@ -95,7 +95,7 @@ impl Subscription {
 pub struct Watchers {
     outgoing: Arc<Outgoing>,
     messages: broadcast::Sender<Numbered>,
-    closed: AtomicBool,
+    closed: watch::Sender<bool>,
 }
 
 impl Default for Watchers {
@@ -104,7 +104,7 @@ impl Default for Watchers {
         let (sender, incoming) = (messages.clone(), outgoing.clone());
         let run = move || send_in_rounds(&incoming, &sender);
         thread::Builder::new().name("watchers".into()).spawn(run).expect("a thread can be spawned");
-        Self { outgoing, messages, closed: AtomicBool::new(false) }
+        Self { outgoing, messages, closed: watch::Sender::new(false) }
     }
 }
 
@@ -204,12 +204,12 @@ impl Watchers {
         // After the subscription, so that no later message is missed; before the check, so that a watcher sees the flag or receives
         // `Closed`.
         let after = self.outgoing.last();
-        (!self.closed.load(Ordering::SeqCst)).then_some(Subscription { messages, after, pending: None })
+        (!self.is_closed()).then_some(Subscription { messages, after, pending: None })
     }
 
     /// Ends all watches. What waits for the thread is sent first, without a pause.
     pub fn close(&self) {
-        if !self.closed.swap(true, Ordering::SeqCst) {
+        if !self.closed.send_replace(true) {
             self.outgoing.add([WatchMessage::Closed]);
             self.outgoing.end();
         }
@@ -217,7 +217,16 @@ impl Watchers {
 
     /// Whether the server shuts down.
     pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
+        *self.closed.borrow()
+    }
+
+    /// Waits until the server shuts down.
+    pub fn closed(&self) -> impl Future<Output = ()> + use<> {
+        let mut closed = self.closed.subscribe();
+        async move {
+            // Fails if the server is gone.
+            let _ = closed.wait_for(|closed| *closed).await;
+        }
     }
 
     /// Whether there is a watcher.

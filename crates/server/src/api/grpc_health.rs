@@ -118,7 +118,7 @@ impl Health for GrpcHealth {
             }
             loop {
                 if last.is_some() {
-                    tokio::time::sleep(WATCH_EVERY).await;
+                    let _ = tokio::time::timeout(WATCH_EVERY, health.api.watchers.closed()).await;
                 }
                 // Before the check, which fails from then on.
                 let ended = health.has_ended();

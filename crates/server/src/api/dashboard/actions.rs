@@ -12,6 +12,7 @@ use leasehold_wire::{Code, v1};
 use maud::Markup;
 use serde::Deserialize;
 
+use super::super::http::is_percent_encoded;
 use super::super::queries::invalid_name;
 use super::super::{Api, RequestMetadata};
 use super::response::{PageProblem, PageQuery, PageReader, PageResult};
@@ -179,7 +180,11 @@ fn form(headers: &HeaderMap, body: &Bytes) -> Result<ActionForm, PageProblem> {
     if !kind.starts_with(b"application/x-www-form-urlencoded") {
         return Err(invalid("content-type", "must be application/x-www-form-urlencoded").into());
     }
-    let text = std::str::from_utf8(body).unwrap_or_default();
+    // A browser encodes everything else. The library would replace bytes that are not UTF-8, and so act on another name.
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"*-._+%&=".contains(byte);
+    let text = std::str::from_utf8(body).ok().filter(|text| text.as_bytes().iter().all(is_plain));
+    let text = text.filter(|text| is_percent_encoded(text.as_bytes()));
+    let text = text.ok_or_else(|| invalid("body", "not UTF-8 after decoding as a form; encode it as a browser does"))?;
     let fields = format!("/?{text}").parse::<Uri>().ok();
     let fields = fields.and_then(|uri| Query::try_from_uri(&uri).ok());
     fields.map(|Query(form)| form).ok_or_else(|| invalid("body", "not the fields of this form").into())

@@ -136,7 +136,7 @@ impl EntryCache {
     /// a reader with few names, others may have written everything in them.
     pub async fn latest_visible(&self, api: &Api, limit: usize) -> Result<LatestEntries, v1::Problem> {
         let reader = ListReader::current(api).await?;
-        let sees_all = reader.scope(ReadScope::covers_all);
+        let sees_all = reader.scope(|scope| scope.covers_all());
         let principal = if sees_all { "" } else { &*reader.identity.principal };
         let key = ListKey::Reader(principal.into(), reader.rules.epoch());
         self.list(&reader, key, AuditQuery::default(), limit, false).await

@@ -22,7 +22,7 @@ use extract::no_body;
 use verbs::{CacheVerb, LeaseVerb, ProposalVerb, QueueVerb, SessionVerb};
 
 pub use audit_and_backup::verification_body;
-pub use extract::{NoQuery, PathName, StrictQuery};
+pub use extract::{NoQuery, PathName, StrictQuery, is_percent_encoded};
 pub use health::openmetrics;
 
 /// One method at one path.
