@@ -104,6 +104,9 @@ pub fn views(core: &Grantor, spec: &Spec) -> Result<(), String> {
     }
     super::listings::compare(core, spec)?;
     same("holes", &core.coverage_holes().collect(), &holes(core, spec))?;
+    let targets = RESOURCES.iter().flat_map(|resource| core.targets(resource)).flat_map(|target| target.reports);
+    let checks = targets.filter_map(|(_, _, counted)| counted).map(|counted| counted.checks).sum();
+    same("checks", &core.checks(), &checks)?;
     RESOURCES
         .iter()
         .try_for_each(|resource| resource_view(core, spec, resource).map_err(|e| format!("{resource}: {e}")))

@@ -84,6 +84,40 @@ fn limit_of(status: &Status) -> (String, u64, u64) {
     (problem.limit, problem.max.expect("a maximum"), problem.got.expect("a count"))
 }
 
+/// Open pages show what this server has written, from memory: they neither read files nor wait for those who do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_of_the_newest_entries_wait_for_no_reader_of_the_log() {
+    let grants = [(FLOODER, "holder", ""), (FLOODER, "observer", ""), (WORKER, "observer", "jobs")];
+    let access = Arc::new(AccessControl::new(&rules(&grants)));
+    let server = start(Memory::default(), config(&access)).await.expect("a server starts");
+    let (mut client, _serving) = client_as(&server, &access, FLOODER).await;
+    for name in ["jobs/a", "other/b"] {
+        client.acquire(acquire(name, "w")).await.expect("the resource is free");
+    }
+    let api = server.api().clone();
+    let readers = api.snapshots.audit_readers();
+    let mut permits = Vec::new();
+    for _ in 0..4 {
+        permits.push(readers.acquire(None).await.expect("without an identity nothing is counted"));
+    }
+    for (principal, expected) in [(FLOODER, vec!["other/b", "jobs/a"]), (WORKER, vec!["jobs/a"])] {
+        let identity = Identity { principal: principal.into(), via: Via::Uid, ..Identity::local(None) };
+        let api = api.clone();
+        let pages = on_behalf_of(Arc::new(identity), async move {
+            let entries = &api.dashboard.entries;
+            let visible = entries.latest_visible(&api, 12).await.expect("the overview").entries;
+            let visible: Vec<_> = visible.into_iter().filter_map(|entry| entry.resource).collect();
+            let of_resource = entries.latest(&api, "jobs/a", 10).await.expect("a resource").entries.len();
+            let page = api.audit(AuditQuery { limit: 1, ..AuditQuery::default() }).await.expect("the audit log").0;
+            (visible, of_resource, page.entries.len())
+        });
+        let expected: Vec<_> = expected.into_iter().map(str::to_owned).collect();
+        assert_eq!(with_timeout(pages).await, (expected, 1, 1), "{principal}");
+    }
+    drop(permits);
+    server.stop().await;
+}
+
 /// The rules change while a page of a reader without rights waits to read the log. What it did not find is not missing for others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reload_during_a_page_hides_no_entry_from_others() {
