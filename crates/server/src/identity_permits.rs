@@ -51,17 +51,17 @@ pub struct IdentityPermit {
 #[derive(Debug)]
 struct OwnPlace {
     _place: OwnedSemaphorePermit,
-    _counted: CountedRequest,
+    _counted: RequestCount,
 }
 
 /// Counts a request of an identity until it is dropped.
 #[derive(Debug)]
-struct CountedRequest {
+struct RequestCount {
     principal: Box<str>,
     identities: Arc<Mutex<HashMap<Box<str>, IdentityPlaces>>>,
 }
 
-impl Drop for CountedRequest {
+impl Drop for RequestCount {
     fn drop(&mut self) {
         let mut identities = lock(&self.identities);
         let Some(own) = identities.get_mut(&self.principal) else { return };
@@ -72,9 +72,7 @@ impl Drop for CountedRequest {
     }
 }
 
-fn lock(
-    identities: &Mutex<HashMap<Box<str>, IdentityPlaces>>,
-) -> MutexGuard<'_, HashMap<Box<str>, IdentityPlaces>> {
+fn lock(identities: &Mutex<HashMap<Box<str>, IdentityPlaces>>) -> MutexGuard<'_, HashMap<Box<str>, IdentityPlaces>> {
     // A thread that panicked while it held the lock left whole counts.
     identities.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -103,7 +101,7 @@ impl IdentityPermits {
         lock(&self.identities).get(principal).map_or(0, |own| own.requests)
     }
 
-    fn count(&self, principal: &str) -> Result<(CountedRequest, Arc<Semaphore>), Box<v1::Problem>> {
+    fn count(&self, principal: &str) -> Result<(RequestCount, Arc<Semaphore>), Box<v1::Problem>> {
         let PermitLimits { per_identity, requests: max, .. } = self.limits;
         let mut identities = lock(&self.identities);
         let new = || IdentityPlaces { places: Arc::new(Semaphore::new(per_identity)), requests: 0 };
@@ -112,7 +110,7 @@ impl IdentityPermits {
             return Err(Box::new(self.too_many()));
         }
         own.requests += 1;
-        let counted = CountedRequest { principal: principal.into(), identities: self.identities.clone() };
+        let counted = RequestCount { principal: principal.into(), identities: self.identities.clone() };
         Ok((counted, own.places.clone()))
     }
 

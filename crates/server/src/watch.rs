@@ -93,14 +93,14 @@ impl Subscription {
 
 /// All watchers of a server.
 pub struct Watchers {
-    outgoing: Arc<Outgoing>,
+    outgoing: Arc<EventBacklog>,
     messages: broadcast::Sender<Numbered>,
     closed: watch::Sender<bool>,
 }
 
 impl Default for Watchers {
     fn default() -> Self {
-        let (messages, outgoing) = (broadcast::Sender::new(MAX_UNREAD), Arc::new(Outgoing::default()));
+        let (messages, outgoing) = (broadcast::Sender::new(MAX_UNREAD), Arc::new(EventBacklog::default()));
         let (sender, incoming) = (messages.clone(), outgoing.clone());
         let run = move || send_in_rounds(&incoming, &sender);
         thread::Builder::new().name("watchers".into()).spawn(run).expect("a thread can be spawned");
@@ -116,13 +116,13 @@ impl Drop for Watchers {
 
 /// Messages on their way to the thread that sends them.
 #[derive(Default)]
-struct Outgoing {
-    state: Mutex<OutgoingState>,
+struct EventBacklog {
+    state: Mutex<BacklogState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct OutgoingState {
+struct BacklogState {
     /// At most [`MAX_UNREAD`]; a watcher could read no more than that.
     messages: VecDeque<Numbered>,
     /// The number of the last message.
@@ -131,8 +131,8 @@ struct OutgoingState {
     ended: bool,
 }
 
-impl Outgoing {
-    fn state(&self) -> MutexGuard<'_, OutgoingState> {
+impl EventBacklog {
+    fn state(&self) -> MutexGuard<'_, BacklogState> {
         // A thread that panicked while it held the lock left whole messages.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -164,7 +164,7 @@ impl Outgoing {
 
     /// Waits for messages and takes those of one round; `None` at the end.
     fn next_round(&self) -> Option<Vec<Numbered>> {
-        let waiting = |state: &mut OutgoingState| state.messages.is_empty() && !state.ended;
+        let waiting = |state: &mut BacklogState| state.messages.is_empty() && !state.ended;
         let mut state = self.changed.wait_while(self.state(), waiting).unwrap_or_else(PoisonError::into_inner);
         let count = state.messages.len().min(MAX_UNREAD / 2);
         (count > 0).then(|| state.messages.drain(..count).collect())
@@ -179,7 +179,7 @@ impl Outgoing {
 }
 
 /// Sends messages to the watchers until the server is gone. All messages that are ready wake a watcher once.
-fn send_in_rounds(outgoing: &Outgoing, messages: &broadcast::Sender<Numbered>) {
+fn send_in_rounds(outgoing: &EventBacklog, messages: &broadcast::Sender<Numbered>) {
     while let Some(round) = outgoing.next_round() {
         for message in round {
             // Fails if there is no watcher.
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn what_waits_for_the_thread_is_limited_and_the_oldest_is_dropped() {
-        let outgoing = Outgoing::default();
+        let outgoing = EventBacklog::default();
         for turn in 0..10 * MAX_UNREAD as u64 {
             outgoing.add([event(2 * turn), event(2 * turn + 1)]);
         }
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn the_end_waits_for_no_pause() {
-        let outgoing = Arc::new(Outgoing::default());
+        let outgoing = Arc::new(EventBacklog::default());
         let (done, ended) = std::sync::mpsc::channel();
         let pausing = outgoing.clone();
         thread::spawn(move || {

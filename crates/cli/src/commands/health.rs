@@ -67,7 +67,8 @@ fn get_within(timeout: HumanDuration, address: &Address, path: &'static str) -> 
         // Fails if the time is over.
         let _ = to.send(get(&address, path));
     });
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("{path} did not answer completely within {timeout}"));
+    let late =
+        |_| io::Error::new(io::ErrorKind::TimedOut, format!("{path} did not answer completely within {timeout}"));
     response.recv_timeout(Duration::from_millis(timeout.millis())).map_err(late)?
 }
 

@@ -215,8 +215,11 @@ mod tests {
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        let (resource, prefix, target) =
-            (|| prop::sample::select(&RESOURCES), || prop::sample::select(&PREFIXES), || prop::sample::select(&TARGETS));
+        let (resource, prefix, target) = (
+            || prop::sample::select(&RESOURCES),
+            || prop::sample::select(&PREFIXES),
+            || prop::sample::select(&TARGETS),
+        );
         let targets = prop::collection::btree_map(target(), mode(), 0..3);
         prop_oneof![
             2 => (prefix(), targets).prop_map(|(prefix, targets)| Step::Set(prefix, targets.into_iter().collect())),

@@ -129,7 +129,9 @@ pub(super) fn declared_hole(mode: Option<&charter::TargetMode>, reported: Report
         Some(charter::TargetMode::None { .. }) => Some(Hole::Unfenced),
         // The grantor itself refuses there; a bounded pause is a declared assumption.
         Some(charter::TargetMode::Grantor | charter::TargetMode::BoundedPause { .. }) => None,
-        Some(charter::TargetMode::Forced | charter::TargetMode::Cooperative) if reported == ReportedModes::default() => {
+        Some(charter::TargetMode::Forced | charter::TargetMode::Cooperative)
+            if reported == ReportedModes::default() =>
+        {
             Some(Hole::NeverReported)
         }
         Some(charter::TargetMode::Forced) if reported.cooperative > 0 => Some(Hole::Weaker),

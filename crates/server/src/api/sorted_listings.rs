@@ -25,13 +25,8 @@ const MAX_KEPT: usize = 1_024;
 /// Time since its last page after which a listing is dropped.
 const KEEP: Duration = Duration::from_secs(60);
 /// Listings that are collected at the same time, one of an identity. Their keys are several times larger than what is kept.
-const COLLECTING: PermitLimits = PermitLimits {
-    limit: IDENTITY_SORTED_LISTINGS,
-    work: "sorted listings",
-    permits: 2,
-    per_identity: 1,
-    requests: 8,
-};
+const COLLECTING: PermitLimits =
+    PermitLimits { limit: IDENTITY_SORTED_LISTINGS, work: "sorted listings", permits: 2, per_identity: 1, requests: 8 };
 
 /// What a sorted listing contains, and in which order. Every page of a listing repeats it.
 #[derive(Clone, Debug, PartialEq, Eq)]

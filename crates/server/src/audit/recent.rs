@@ -125,7 +125,11 @@ mod tests {
         let (found, files) = search(&query(0, 3));
         assert_eq!((numbers(&found), found.next, files), (vec![30, 27, 24], Some(24), None));
         let (found, files) = search(&query(24, 9));
-        assert_eq!((numbers(&found), found.next, files), (vec![21, 18, 15, 12], None, Some(11)), "older ones are in files");
+        assert_eq!(
+            (numbers(&found), found.next, files),
+            (vec![21, 18, 15, 12], None, Some(11)),
+            "older ones are in files"
+        );
         let (found, files) = search(&query(9, 9));
         assert_eq!((numbers(&found), files), (vec![], Some(9)));
         let newer = AuditQuery { after: 20, ..query(0, 9) };
@@ -152,9 +156,11 @@ mod tests {
     #[test]
     fn the_number_and_the_bytes_of_the_entries_are_limited() {
         let (many, _) = recent(1, 5_000);
-        assert_eq!((many.state().entries.len(), many.state().first()), (MAX_ENTRIES, 5_001 - MAX_ENTRIES as u64));
+        let state = many.state();
+        assert_eq!((state.entries.len(), state.first()), (MAX_ENTRIES, 5_001 - MAX_ENTRIES as u64));
         let large = RecentEntries::default();
         (0..200).for_each(|_| large.push("a", &[b'x'; 64 << 10], [0; 32]));
-        assert!(large.state().bytes <= MAX_BYTES && large.state().last == 200);
+        let state = large.state();
+        assert!(state.bytes <= MAX_BYTES && state.last == 200);
     }
 }

@@ -14,7 +14,7 @@ use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{problem_from_status, v1};
 use tonic::Request;
 
-use crate::access_server::{AccessServer, access_text, http_code};
+use crate::access_server::{ADMIN, AccessServer, access_text, http_code};
 use crate::transport_clients::{SessionStream, acquire, lease_ref};
 
 const GRANTS: [(&str, &str, &str); 3] =
@@ -145,7 +145,8 @@ async fn a_forged_token_is_answered_and_counted_and_stops_nothing_over_any_trans
 async fn a_request_whose_key_cannot_be_stored_proves_the_rollback_too() {
     let mut scene = Scene::start().await;
     let text = scene.key.seal(&scene.lost(), NAME).to_string();
-    let limits = AccessFile::parse(&format!("{}[limits]\nkeys = 0\n", access_text(&GRANTS))).expect("a valid file");
+    let grants = [&[(ADMIN, "admin", "")][..], &GRANTS].concat();
+    let limits = AccessFile::parse(&format!("{}[limits]\nkeys = 0\n", access_text(&grants))).expect("a valid file");
     assert!(scene.server.handle.api().access.reload(&limits));
     let mut http = scene.server.http_as("uid:2").await;
     let body = r#"{"holder":"w","ttl":"60s"}"#;

@@ -122,7 +122,8 @@ async fn pages_of_the_newest_entries_wait_for_no_reader_of_the_log() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reload_during_a_page_hides_no_entry_from_others() {
     let journal = Memory::default();
-    let before = start(journal.clone(), config(&Arc::new(AccessControl::unrestricted()))).await.expect("a server starts");
+    let before =
+        start(journal.clone(), config(&Arc::new(AccessControl::unrestricted()))).await.expect("a server starts");
     let mut client = crate::transport_clients::connect(before.address).await;
     client.acquire(acquire("jobs/a", "w")).await.expect("the resource is free");
     before.api().audit(AuditQuery::default()).await.expect("the audit log is written");

@@ -184,7 +184,8 @@ fn form(headers: &HeaderMap, body: &Bytes) -> Result<ActionForm, PageProblem> {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"*-._+%&=".contains(byte);
     let text = std::str::from_utf8(body).ok().filter(|text| text.as_bytes().iter().all(is_plain));
     let text = text.filter(|text| is_percent_encoded(text.as_bytes()));
-    let text = text.ok_or_else(|| invalid("body", "not UTF-8 after decoding as a form; encode it as a browser does"))?;
+    let text =
+        text.ok_or_else(|| invalid("body", "not UTF-8 after decoding as a form; encode it as a browser does"))?;
     let fields = format!("/?{text}").parse::<Uri>().ok();
     let fields = fields.and_then(|uri| Query::try_from_uri(&uri).ok());
     fields.map(|Query(form)| form).ok_or_else(|| invalid("body", "not the fields of this form").into())

@@ -30,8 +30,7 @@ pub async fn page(State(api): State<Api>, PageQuery(query): PageQuery<AuditLogQu
     let resource = Some(filter.resource.clone()).filter(|resource| !resource.is_empty());
     let query = AuditQuery { resource, before: filter.before, limit: ENTRIES, ..AuditQuery::default() };
     let (found, head) = api.audit(query).await?;
-    let entries: Vec<_> =
-        found.entries.into_iter().map(|(text, hash)| AuditEntryBody::of(text, &hash)).collect();
+    let entries: Vec<_> = found.entries.into_iter().map(|(text, hash)| AuditEntryBody::of(text, &hash)).collect();
     let is_newest = filter.resource.is_empty() && filter.before == 0;
     let path = filter.path();
     Ok(reader.render(Page {

@@ -194,7 +194,9 @@ mod tests {
     }
 
     fn found(numbers: &[u64], next: Option<u64>) -> AuditMatches {
-        let text = |number: &u64| (format!(r#"{{"entry":{number},"position":1,"step":0,"time_ms":0,"wall_ms":0,"kind":"granted"}}"#), [0; 32]);
+        let text = |number: &u64| {
+            (format!(r#"{{"entry":{number},"position":1,"step":0,"time_ms":0,"wall_ms":0,"kind":"granted"}}"#), [0; 32])
+        };
         AuditMatches { entries: numbers.iter().map(text).collect(), next }
     }
 
