@@ -61,8 +61,7 @@ impl AdvisoryDatabase {
         for folder in entries(&directory.join("crates"))? {
             for file in entries(&folder)? {
                 if file.extension().is_some_and(|extension| extension == "md") {
-                    let text =
-                        fs::read_to_string(&file).map_err(|error| DatabaseError::Unreadable(file.clone(), error))?;
+                    let text = fs::read_to_string(&file).map_err(|error| DatabaseError::Unreadable(file.clone(), error))?;
                     advisories.push(parse(&text).map_err(|reason| DatabaseError::Invalid(file, reason))?);
                 }
             }

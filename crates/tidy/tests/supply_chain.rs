@@ -82,12 +82,7 @@ fn write_advisory(root: &Path, id: &str, extra: &str, versions: &str) {
 #[test]
 fn a_dependency_with_a_known_vulnerability_is_found() {
     let root = tempfile::tempdir().expect("a directory");
-    write_advisory(
-        root.path(),
-        "RUSTSEC-2026-0001",
-        "",
-        "patched = [\">= 1.2.3\", \"^1.1.9\"]\nunaffected = [\"< 0.9.0\"]",
-    );
+    write_advisory(root.path(), "RUSTSEC-2026-0001", "", "patched = [\">= 1.2.3\", \"^1.1.9\"]\nunaffected = [\"< 0.9.0\"]");
     write_advisory(root.path(), "RUSTSEC-2026-0002", "withdrawn = \"2026-02-02\"", "patched = []");
     let database = AdvisoryDatabase::read(root.path()).expect("a database");
     let found = |version: &str| database.findings(&[package("one", version), package("two", "1.0.0")], &[]);
