@@ -496,3 +496,23 @@ fn health_of_one_server_is_known_without_rights_and_certificates() {
     https.fails(2, "leasehold: INVALID_ARGUMENT");
     run(leasehold(&["health"]).env("LEASEHOLD_ADDR", UNUSED_ADDRESS)).fails(5, "leasehold: UNAVAILABLE");
 }
+
+#[test]
+fn the_timeout_of_health_covers_a_response_that_never_ends() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    // Each byte arrives long before a timeout of the socket.
+    let trickle = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the command connects");
+        while std::io::Write::write_all(&mut stream, b"x").is_ok() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let late = run(leasehold(&["health", "--timeout", "300ms"]).env("LEASEHOLD_ADDR", &address));
+    let late = late.fails(5, "leasehold: UNAVAILABLE");
+    assert!(late.err.contains("/readyz did not answer completely within 300ms"), "{late:?}");
+    trickle.join().expect("the connection ends with the command");
+    let zero = run(leasehold(&["health", "--timeout", "0s"]).env("LEASEHOLD_ADDR", &address));
+    let zero = zero.fails(2, "leasehold: INVALID_ARGUMENT");
+    assert!(zero.err.contains("timeout: 0 leaves no time"), "{zero:?}");
+}

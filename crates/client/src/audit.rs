@@ -68,6 +68,25 @@ impl AuditFilter {
     }
 }
 
+impl AuditFilter {
+    /// The filter of the page after this one; `None` after the last. A page without entries may be followed by others.
+    fn next_page(&self, page: &v1::AuditPage, limit: usize) -> Option<Self> {
+        let last = page.entries.last().map(|entry| entry.entry);
+        // A server before `next` continued after the last entry of a full page.
+        let next = page.next.or(last.filter(|_| page.entries.len() == limit))?;
+        let mut filter = self.clone();
+        // Zero would mean no bound, and each page comes closer to the end.
+        let moves = if self.oldest_first {
+            filter.after = next;
+            next > self.after
+        } else {
+            filter.before = next;
+            next > self.after.saturating_add(1) && (self.before == 0 || next < self.before)
+        };
+        moves.then_some(filter)
+    }
+}
+
 /// One page of the audit log.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -78,7 +97,8 @@ pub struct AuditPage {
     pub end: AuditPageBody,
 }
 
-/// Pages of the audit log, as a stream. It ends after the last entry that was durable at the time of the read.
+/// Pages of the audit log, as a stream. It ends after the last entry that was durable at the time of the read. A page may be empty
+/// before the end: a search reads a limited part of the log for each page.
 #[derive(Debug)]
 #[must_use = "streams do nothing unless polled"]
 pub struct AuditPages {
@@ -110,13 +130,9 @@ impl Stream for AuditPages {
             Ok(page) => page,
             Err(error) => return Poll::Ready(Some(Err(error))),
         };
-        this.done = page.entries.len() < limit as usize;
-        if let Some(last) = page.entries.last().map(|entry| entry.entry) {
-            match this.query.oldest_first {
-                true => (this.query.after, this.done) = (last, this.done || last <= this.query.after),
-                // There is no entry before the first, and 0 means no bound.
-                false => (this.query.before, this.done) = (last, this.done || last <= this.query.after + 1),
-            }
+        match this.query.next_page(&page, limit as usize) {
+            Some(next) => this.query = next,
+            None => this.done = true,
         }
         let mut end = AuditPageBody::from(page);
         let entries = std::mem::take(&mut end.entries);
@@ -196,5 +212,32 @@ impl Client {
     pub async fn denials(&self) -> Result<DenialsBody, Error> {
         let send = |mut client: GrpcClient, request| async move { client.list_denials(request).await };
         self.servers.call(RetrySafety::ReadOnly, Duration::ZERO, v1::ListDenialsRequest {}, send).await.map(Into::into)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(entries: &[u64], next: Option<u64>) -> v1::AuditPage {
+        let entries = entries.iter().map(|entry| v1::AuditEntry { entry: *entry, ..Default::default() }).collect();
+        v1::AuditPage { entries, next, ..Default::default() }
+    }
+
+    #[test]
+    fn a_search_is_followed_over_pages_without_entries_to_its_end() {
+        let all = AuditFilter::new();
+        let next = |filter: &AuditFilter, page| filter.next_page(&page, 2);
+        assert_eq!(next(&all, page(&[], Some(70))), Some(all.clone().before(70)));
+        let older = all.clone().before(70);
+        assert_eq!(next(&older, page(&[60], Some(40))), Some(all.clone().before(40)), "not after its last entry");
+        assert_eq!(next(&older, page(&[60], None)), None);
+        let oldest = all.clone().oldest_first();
+        assert_eq!(next(&oldest, page(&[], Some(9))), Some(oldest.clone().after(9)));
+        assert_eq!(next(&oldest, page(&[], None)), None);
+        assert_eq!(next(&all, page(&[9, 8], None)), Some(all.clone().before(8)), "a server that sends no continuation");
+        assert_eq!(next(&older, page(&[], Some(70))), None, "a server that does not continue ends the search");
+        assert_eq!(next(&oldest.after(9), page(&[], Some(9))), None);
+        assert_eq!(next(&all, page(&[2, 1], Some(1))), None, "there is no entry before the first");
     }
 }

@@ -18,3 +18,13 @@ fn another_identity_does_not_find_it() -> Result<(), String> {
 fn a_key_is_forgotten_after_its_time() -> Result<(), String> {
     client_idempotency_keys::a_key_is_forgotten_after_its_time()
 }
+
+#[test]
+fn nothing_is_opened_without_a_request() -> Result<(), String> {
+    client_keys::nothing_is_opened_without_a_request()
+}
+
+#[test]
+fn a_refused_key_hides_no_rollback() -> Result<(), String> {
+    client_keys::a_refused_key_hides_no_rollback()
+}

@@ -25,6 +25,7 @@ use crate::server::{ServerConfig, ServerError, ServerHandle, lead};
 use crate::snapshotter::SnapshotHandle;
 use crate::status::{ServerRole, ServerStatus};
 use crate::transport::{Listener, ServeTask, ShutdownPhase};
+use crate::watch::Watchers;
 
 /// Time for connections to a standby to receive their outstanding replies.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -130,13 +131,14 @@ async fn follow(
     let (leader, known_leader) = watch::channel(None);
     let state = Arc::new(StandbyState::new(config.validity));
     let api = standby_api(listener, config, keys, &state, status(ServerRole::Standby));
+    let watchers = api.watchers.clone();
     let serving = listener.serve(api::standby_router(api, config.limits, known_leader));
     let (mut replay, mut observer) = (&*state, LeaderWatch { leader, listener });
     let claim = tokio::select! {
         claim = standby.follow(&mut replay, &mut observer) => claim,
         () = shutdown => {
             standby.end().await;
-            drain_in_background(serving);
+            drain_in_background(serving, &watchers);
             return Ok(StandbyOutcome::Shutdown);
         }
     };
@@ -145,7 +147,7 @@ async fn follow(
         Ok(opened) => opened,
         Err(OpenError::Etcd(error)) if is_transient(&error) => {
             tracing::warn!(%error, "elected, but cannot open the journal");
-            drain_in_background(serving);
+            drain_in_background(serving, &watchers);
             return Ok(StandbyOutcome::NotElected);
         }
         Err(error) => return Err(ServerError::Journal(error)),
@@ -158,7 +160,7 @@ async fn follow(
         config.restore = Some(RestoreSpec { incarnation, floor: None, uid: None });
     }
     // New connections wait in the socket's backlog until the leader's router is served.
-    drain_in_background(serving);
+    drain_in_background(serving, &watchers);
     match lead(listener, state.take(), opened, &config, keys.clone(), status(ServerRole::Leader)).await {
         Ok(server) => Ok(StandbyOutcome::Leads(Box::new(server), leader)),
         Err(ServerError::Fenced) => Ok(StandbyOutcome::NotElected),
@@ -198,8 +200,10 @@ fn standby_api(
     }
 }
 
-/// Stops accepting now; open connections end in the background.
-fn drain_in_background(serving: ServeTask) {
+/// Stops accepting now; open connections end in the background. Streams of the standby end at once: they would report its role until
+/// they are aborted.
+fn drain_in_background(serving: ServeTask, watchers: &Watchers) {
+    watchers.close();
     let _ = serving.shutdown.send(ShutdownPhase::Draining);
     tokio::spawn(serving.drain(DRAIN_TIMEOUT));
 }

@@ -21,6 +21,7 @@ pub mod dashboard;
 pub mod driver;
 pub mod hex;
 pub mod identity;
+pub mod identity_permits;
 pub mod journal;
 mod key_digests;
 pub mod keys;

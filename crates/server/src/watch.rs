@@ -1,11 +1,13 @@
 //! Broadcast of events to watchers, with the names of their resources. An event is sent once it is durable.
 //!
 //! A turn hands its events to a thread, which wakes the watchers: with thousands of them, that takes longer than a turn. The thread
-//! pauses between two rounds for as long as the last one may have cost, so that renewals keep most of the machine.
+//! pauses between two rounds for as long as the last one may have cost, so that renewals keep most of the machine. Events that wait
+//! for it are limited to what a watcher may leave unread; beyond that the oldest are dropped, and every watcher learns that it
+//! missed them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -13,8 +15,8 @@ use leasehold_core::command::{Notice, SessionEvent};
 use leasehold_core::grantor::Grantor;
 use leasehold_core::time::WallClock;
 use leasehold_wire::{encode_event, v1};
-use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
 
 /// Events that one watcher may leave unread before its watch ends.
 pub const MAX_UNREAD: usize = 1 << 14;
@@ -57,50 +59,133 @@ type Numbered = (u64, WatchMessage);
 /// The messages of one watcher.
 pub struct Subscription {
     messages: broadcast::Receiver<Numbered>,
-    /// The number of the last message before it subscribed.
+    /// The number of the last message that it received, or of the last one before it subscribed.
     after: u64,
+    /// A message that follows missed ones.
+    pending: Option<WatchMessage>,
 }
 
 impl Subscription {
     /// The next message; fails if messages were missed.
     pub async fn recv(&mut self) -> Result<WatchMessage, RecvError> {
+        if let Some(message) = self.pending.take() {
+            return Ok(message);
+        }
         loop {
-            match self.messages.recv().await? {
-                (number, message) if number > self.after => return Ok(message),
-                _ => {}
+            let (number, message) = match self.messages.recv().await {
+                Err(RecvError::Lagged(missed)) => {
+                    self.after += missed;
+                    return Err(RecvError::Lagged(missed));
+                }
+                received => received?,
+            };
+            let Some(missed) = number.checked_sub(self.after + 1) else { continue };
+            self.after = number;
+            if missed == 0 {
+                return Ok(message);
             }
+            // They were dropped before they were sent.
+            self.pending = Some(message);
+            return Err(RecvError::Lagged(missed));
         }
     }
 }
 
 /// All watchers of a server.
 pub struct Watchers {
-    /// Messages on their way to the thread that sends them.
-    outgoing: mpsc::Sender<Numbered>,
+    outgoing: Arc<EventBacklog>,
     messages: broadcast::Sender<Numbered>,
-    /// The number of the last message.
-    last: AtomicU64,
-    closed: AtomicBool,
+    closed: watch::Sender<bool>,
 }
 
 impl Default for Watchers {
     fn default() -> Self {
-        let (messages, (outgoing, incoming)) = (broadcast::Sender::new(MAX_UNREAD), mpsc::channel());
-        let sender = messages.clone();
+        let (messages, outgoing) = (broadcast::Sender::new(MAX_UNREAD), Arc::new(EventBacklog::default()));
+        let (sender, incoming) = (messages.clone(), outgoing.clone());
         let run = move || send_in_rounds(&incoming, &sender);
         thread::Builder::new().name("watchers".into()).spawn(run).expect("a thread can be spawned");
-        Self { outgoing, messages, last: AtomicU64::new(0), closed: AtomicBool::new(false) }
+        Self { outgoing, messages, closed: watch::Sender::new(false) }
+    }
+}
+
+impl Drop for Watchers {
+    fn drop(&mut self) {
+        self.outgoing.end();
+    }
+}
+
+/// Messages on their way to the thread that sends them.
+#[derive(Default)]
+struct EventBacklog {
+    state: Mutex<BacklogState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct BacklogState {
+    /// At most [`MAX_UNREAD`]; a watcher could read no more than that.
+    messages: VecDeque<Numbered>,
+    /// The number of the last message.
+    last: u64,
+    /// Whether no pause delays the messages any more: the last one was added.
+    ended: bool,
+}
+
+impl EventBacklog {
+    fn state(&self) -> MutexGuard<'_, BacklogState> {
+        // A thread that panicked while it held the lock left whole messages.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds messages; the oldest make room.
+    fn add(&self, messages: impl IntoIterator<Item = WatchMessage>) {
+        let mut state = self.state();
+        for message in messages {
+            state.last += 1;
+            let numbered = (state.last, message);
+            if state.messages.len() == MAX_UNREAD {
+                state.messages.pop_front();
+            }
+            state.messages.push_back(numbered);
+        }
+        self.changed.notify_all();
+    }
+
+    /// The number of the last message.
+    fn last(&self) -> u64 {
+        self.state().last
+    }
+
+    /// What was added is sent without a pause, and the thread ends.
+    fn end(&self) {
+        self.state().ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for messages and takes those of one round; `None` at the end.
+    fn next_round(&self) -> Option<Vec<Numbered>> {
+        let waiting = |state: &mut BacklogState| state.messages.is_empty() && !state.ended;
+        let mut state = self.changed.wait_while(self.state(), waiting).unwrap_or_else(PoisonError::into_inner);
+        let count = state.messages.len().min(MAX_UNREAD / 2);
+        (count > 0).then(|| state.messages.drain(..count).collect())
+    }
+
+    /// Waits between two rounds, but not at the end.
+    fn pause(&self, time: Duration) {
+        if !time.is_zero() {
+            drop(self.changed.wait_timeout_while(self.state(), time, |state| !state.ended));
+        }
     }
 }
 
 /// Sends messages to the watchers until the server is gone. All messages that are ready wake a watcher once.
-fn send_in_rounds(incoming: &mpsc::Receiver<Numbered>, messages: &broadcast::Sender<Numbered>) {
-    while let Ok(first) = incoming.recv() {
-        for message in std::iter::once(first).chain(incoming.try_iter().take(MAX_UNREAD / 2)) {
+fn send_in_rounds(outgoing: &EventBacklog, messages: &broadcast::Sender<Numbered>) {
+    while let Some(round) = outgoing.next_round() {
+        for message in round {
             // Fails if there is no watcher.
             let _ = messages.send(message);
         }
-        thread::sleep(pause_after_round(messages.receiver_count()));
+        outgoing.pause(pause_after_round(messages.receiver_count()));
     }
 }
 
@@ -118,24 +203,30 @@ impl Watchers {
         let messages = self.messages.subscribe();
         // After the subscription, so that no later message is missed; before the check, so that a watcher sees the flag or receives
         // `Closed`.
-        let after = self.last.load(Ordering::SeqCst);
-        (!self.closed.load(Ordering::SeqCst)).then_some(Subscription { messages, after })
+        let after = self.outgoing.last();
+        (!self.is_closed()).then_some(Subscription { messages, after, pending: None })
     }
 
-    /// Ends all watches.
+    /// Ends all watches. What waits for the thread is sent first, without a pause.
     pub fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        self.send(WatchMessage::Closed);
-    }
-
-    fn send(&self, message: WatchMessage) {
-        let number = self.last.fetch_add(1, Ordering::SeqCst) + 1;
-        self.outgoing.send((number, message)).expect("the thread runs as long as the server");
+        if !self.closed.send_replace(true) {
+            self.outgoing.add([WatchMessage::Closed]);
+            self.outgoing.end();
+        }
     }
 
     /// Whether the server shuts down.
     pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
+        *self.closed.borrow()
+    }
+
+    /// Waits until the server shuts down.
+    pub fn closed(&self) -> impl Future<Output = ()> + use<> {
+        let mut closed = self.closed.subscribe();
+        async move {
+            // Fails if the server is gone.
+            let _ = closed.wait_for(|closed| *closed).await;
+        }
     }
 
     /// Whether there is a watcher.
@@ -150,6 +241,7 @@ impl Watchers {
         }
         let ends = notices.iter().filter(|notice| matches!(notice.event, SessionEvent::Ended { .. })).count();
         let mut ended = grantor.last_ended(ends).into_iter();
+        let mut events = Vec::with_capacity(notices.len());
         for notice in notices {
             let (resource, holder) = match &notice.event {
                 // The grant is also sent to its session; watchers receive it once.
@@ -168,8 +260,9 @@ impl Watchers {
                 _ => (String::new(), String::new()),
             };
             let event = ResourceEvent { resource, holder, event: notice.event.clone(), position, wall };
-            self.send(WatchMessage::Event(Arc::new(event)));
+            events.push(WatchMessage::Event(Arc::new(event)));
         }
+        self.outgoing.add(events);
     }
 }
 
@@ -194,15 +287,62 @@ mod tests {
     async fn a_watcher_receives_what_is_sent_after_it_subscribed_in_order() {
         let watchers = Watchers::default();
         let _keeps_messages = watchers.subscribe().expect("open");
-        (0..500).for_each(|n| watchers.send(event(n)));
+        (0..500).for_each(|n| watchers.outgoing.add([event(n)]));
         let mut late = watchers.subscribe().expect("open");
-        (500..1_000).for_each(|n| watchers.send(event(n)));
+        watchers.outgoing.add((500..1_000).map(event));
         watchers.close();
         for n in 500..1_000 {
             assert_eq!(position(&late.recv().await.expect("nothing was missed")), n);
         }
         assert!(matches!(late.recv().await, Ok(WatchMessage::Closed)));
         assert!(watchers.subscribe().is_none());
+    }
+
+    #[test]
+    fn what_waits_for_the_thread_is_limited_and_the_oldest_is_dropped() {
+        let outgoing = EventBacklog::default();
+        for turn in 0..10 * MAX_UNREAD as u64 {
+            outgoing.add([event(2 * turn), event(2 * turn + 1)]);
+        }
+        assert_eq!(outgoing.state().messages.len(), MAX_UNREAD);
+        outgoing.end();
+        let mut numbers = Vec::new();
+        while let Some(round) = outgoing.next_round() {
+            assert!(round.len() <= MAX_UNREAD / 2, "a watcher can read one round while the next is sent");
+            numbers.extend(round.into_iter().map(|(number, _)| number));
+        }
+        let last = 20 * MAX_UNREAD as u64;
+        assert!(numbers.into_iter().eq(last - MAX_UNREAD as u64 + 1..=last));
+    }
+
+    #[tokio::test]
+    async fn a_watcher_learns_of_events_that_were_dropped_before_they_were_sent() {
+        let messages = broadcast::Sender::new(8);
+        let mut watcher = Subscription { messages: messages.subscribe(), after: 3, pending: None };
+        for (number, message) in [(3, event(3)), (4, event(4)), (9, event(9)), (10, WatchMessage::Closed)] {
+            assert!(messages.send((number, message)).is_ok());
+        }
+        assert_eq!(position(&watcher.recv().await.expect("the next one")), 4);
+        assert!(matches!(watcher.recv().await, Err(RecvError::Lagged(4))));
+        assert_eq!(position(&watcher.recv().await.expect("the one after them")), 9);
+        assert!(matches!(watcher.recv().await, Ok(WatchMessage::Closed)));
+        // The channel drops messages too, and none is counted twice.
+        (11..=20).for_each(|number| drop(messages.send((number, event(number)))));
+        assert!(matches!(watcher.recv().await, Err(RecvError::Lagged(2))));
+        assert_eq!(position(&watcher.recv().await.expect("the oldest that is left")), 13);
+    }
+
+    #[test]
+    fn the_end_waits_for_no_pause() {
+        let outgoing = Arc::new(EventBacklog::default());
+        let (done, ended) = std::sync::mpsc::channel();
+        let pausing = outgoing.clone();
+        thread::spawn(move || {
+            pausing.pause(Duration::from_secs(3_600));
+            done.send(()).expect("the test waits");
+        });
+        outgoing.end();
+        ended.recv_timeout(Duration::from_secs(60)).expect("the pause ends with the server");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! `leasehold health`: asks one server whether it serves, for containers and service managers, which have no HTTP client.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use leasehold::duration::HumanDuration;
@@ -26,7 +28,7 @@ pub struct Args {
     /// Only check that the process responds (`/healthz`), even if its journal waits for space or for etcd
     #[arg(long)]
     alive: bool,
-    /// Longest time for the response
+    /// Longest time for the whole response, with the connection and the lookup of the name
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     timeout: HumanDuration,
     /// Print nothing on standard output; the exit code is the answer
@@ -42,9 +44,12 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         return Err(Error::new(Code::InvalidArgument, message).with_next_step("Use the unix socket.").into());
     }
     let path = if args.alive { "/healthz" } else { "/readyz" };
-    let timeout = Duration::from_millis(args.timeout.millis());
+    if args.timeout.millis() == 0 {
+        let message = "timeout: 0 leaves no time for a response; use for example --timeout 5s";
+        return Err(Error::new(Code::InvalidArgument, message).with_next_step("Set a longer timeout.").into());
+    }
     let unavailable = |what: String| Error::new(Code::Unavailable, format!("{address}: {what}; retry"));
-    let response = get(address, path, timeout).map_err(|error| unavailable(error.to_string()))?;
+    let response = get_within(args.timeout, address, path).map_err(|error| unavailable(error.to_string()))?;
     let (head, body) = response.split_once("\r\n\r\n").unwrap_or((response.as_str(), ""));
     let status = head.split_whitespace().nth(1).unwrap_or_default();
     let state = body.trim();
@@ -56,30 +61,27 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     Ok(if args.quiet { output.without_text() } else { output })
 }
 
+/// The response to `GET path`, or a failure when the time is over. One deadline covers everything: the system has none for looking up
+/// a name, and a timeout of a socket begins again with each byte.
+fn get_within(timeout: HumanDuration, address: &Address, path: &'static str) -> io::Result<String> {
+    let (to, response) = mpsc::sync_channel(1);
+    let address = address.clone();
+    // Ends with the process if nothing ends it before.
+    thread::spawn(move || {
+        // Fails if the time is over.
+        let _ = to.send(get(&address, path));
+    });
+    let late =
+        |_| io::Error::new(io::ErrorKind::TimedOut, format!("{path} did not answer completely within {timeout}"));
+    response.recv_timeout(Duration::from_millis(timeout.millis())).map_err(late)?
+}
+
 /// The response to `GET path`.
-fn get(address: &Address, path: &str, timeout: Duration) -> io::Result<String> {
+fn get(address: &Address, path: &str) -> io::Result<String> {
     let request = format!("GET {path} HTTP/1.0\r\n\r\n");
     match address.unix_path() {
-        Some(socket) => {
-            let stream = UnixStream::connect(socket)?;
-            stream.set_read_timeout(Some(timeout))?;
-            stream.set_write_timeout(Some(timeout))?;
-            exchange(stream, &request)
-        }
-        None => {
-            let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-            for resolved in address.as_str().to_socket_addrs()? {
-                match TcpStream::connect_timeout(&resolved, timeout) {
-                    Ok(stream) => {
-                        stream.set_read_timeout(Some(timeout))?;
-                        stream.set_write_timeout(Some(timeout))?;
-                        return exchange(stream, &request);
-                    }
-                    Err(error) => failed = error,
-                }
-            }
-            Err(failed)
-        }
+        Some(socket) => exchange(UnixStream::connect(socket)?, &request),
+        None => exchange(TcpStream::connect(address.as_str())?, &request),
     }
 }
 

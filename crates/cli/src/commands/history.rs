@@ -41,7 +41,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     if args.oldest_first {
         filter = filter.oldest_first();
     }
-    // One entry more than is printed shows whether there are more.
+    // One entry more than is printed shows whether there are more. A page may be empty although the search continues.
     let limit = (args.limit as usize).saturating_add(1);
     let mut audit = global.call(async |client| {
         let mut pages = client.audit(filter).page_size(u32::try_from(limit).unwrap_or(u32::MAX));
@@ -59,6 +59,7 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
     audit.entries.truncate(args.limit as usize);
     let option = if args.oldest_first { "--after" } else { "--before" };
     let last = audit.entries.last().map_or(0, |entry| entry.entry);
+    audit.next = has_more.then_some(last);
     let note = has_more.then(|| format!("more entries follow; continue with {option} {last}"));
     let names = audit.entries.iter().map(|entry| entry.entry.to_string());
     let output = global.listing(&audit, names, || entry_table(&audit.entries, global.is_wide()));

@@ -55,6 +55,7 @@ fn only_the_leader_serves_by_the_health_protocol() {
     assert_eq!(next(&runtime, &mut watches[0]), Some(ServingStatus::NotServing), "while it shuts down");
     assert_eq!(next(&runtime, &mut watches[0]), None, "the stream ends with the server");
     assert_eq!(old.wait(), Some(0));
+    assert_eq!(next(&runtime, &mut watches[1]), None, "the stream of the standby ends when it leads, without an error");
     cluster.wait_for_leader();
     for service in SERVICES {
         // The new leader confirms that it leads.

@@ -1,9 +1,9 @@
 //! Holes in coverage: compares the targets that a charter declares with the targets that fences reported.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{CheckCounts, CoverageTable, FenceMode, TargetSlot, TargetStatus};
-use crate::charter::{self, Charter, Charters};
+use crate::charter::{self, Charter};
 
 /// One target slot: its recorded status, and its check counts in this tenure.
 type At = (u32, TargetStatus, Option<CheckCounts>);
@@ -91,7 +91,7 @@ pub fn target_views(
     let mut targets = Vec::new();
     for target in charter.map_or(&[][..], |charter| &charter.targets) {
         let seen = reported.remove(target.name.as_str()).unwrap_or_default();
-        let hole = declared(target.mode.as_ref(), seen.iter().map(|(_, seen, _)| seen.mode));
+        let hole = declared_hole(target.mode.as_ref(), seen.iter().map(|(_, seen, _)| seen.mode).collect());
         let (name, at) = (target.name.clone(), target.at.clone());
         targets.push(TargetView { name, at, declared: Some(target.mode.clone()), reports: seen, hole });
     }
@@ -106,20 +106,35 @@ pub fn target_views(
     targets
 }
 
+/// How many slots of a declared target reported each mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ReportedModes {
+    pub forced: usize,
+    pub cooperative: usize,
+}
+
+impl FromIterator<FenceMode> for ReportedModes {
+    fn from_iter<I: IntoIterator<Item = FenceMode>>(modes: I) -> Self {
+        modes.into_iter().fold(Self::default(), |counted, mode| match mode {
+            FenceMode::Forced => Self { forced: counted.forced + 1, ..counted },
+            FenceMode::Cooperative => Self { cooperative: counted.cooperative + 1, ..counted },
+        })
+    }
+}
+
 /// The hole of a declared target whose fences reported these modes.
-fn declared(
-    mode: Option<&charter::TargetMode>,
-    mut reported: impl ExactSizeIterator<Item = FenceMode>,
-) -> Option<Hole> {
+pub(super) fn declared_hole(mode: Option<&charter::TargetMode>, reported: ReportedModes) -> Option<Hole> {
     match mode {
         None => Some(Hole::NoMode),
         Some(charter::TargetMode::None { .. }) => Some(Hole::Unfenced),
         // The grantor itself refuses there; a bounded pause is a declared assumption.
         Some(charter::TargetMode::Grantor | charter::TargetMode::BoundedPause { .. }) => None,
-        Some(charter::TargetMode::Forced | charter::TargetMode::Cooperative) if reported.len() == 0 => {
+        Some(charter::TargetMode::Forced | charter::TargetMode::Cooperative)
+            if reported == ReportedModes::default() =>
+        {
             Some(Hole::NeverReported)
         }
-        Some(charter::TargetMode::Forced) if reported.any(|mode| mode != FenceMode::Forced) => Some(Hole::Weaker),
+        Some(charter::TargetMode::Forced) if reported.cooperative > 0 => Some(Hole::Weaker),
         Some(charter::TargetMode::Forced | charter::TargetMode::Cooperative) => None,
     }
 }
@@ -128,8 +143,11 @@ fn declared(
 /// resources below the prefix count together. An undeclared target counts once for each resource. A resource without charter and
 /// reports has no targets to count, so [`Hole::NoTarget`] stays zero.
 ///
-/// The work grows with the declared and reported targets, not with the leases.
-pub fn count_holes(charters: &Charters, coverage: &CoverageTable) -> [usize; Hole::ALL.len()] {
+/// A recount of everything, which [`HoleCounts`](super::HoleCounts) must agree with.
+#[cfg(test)]
+pub(super) fn count_holes(charters: &charter::Charters, coverage: &CoverageTable) -> [usize; Hole::ALL.len()] {
+    use std::collections::BTreeSet;
+
     let mut reported: BTreeMap<(&str, &str), Vec<FenceMode>> = BTreeMap::new();
     let mut undeclared = BTreeSet::new();
     for (resource, target, mode) in coverage.modes() {
@@ -147,7 +165,7 @@ pub fn count_holes(charters: &Charters, coverage: &CoverageTable) -> [usize; Hol
     for (prefix, charter) in charters.iter() {
         for target in &charter.targets {
             let modes = reported.get(&(prefix, target.name.as_str())).map_or(&[][..], Vec::as_slice);
-            if let Some(hole) = declared(target.mode.as_ref(), modes.iter().copied()) {
+            if let Some(hole) = declared_hole(target.mode.as_ref(), modes.iter().copied().collect()) {
                 holes[hole as usize] += 1;
             }
         }
@@ -157,8 +175,9 @@ pub fn count_holes(charters: &Charters, coverage: &CoverageTable) -> [usize; Hol
 
 #[cfg(test)]
 mod tests {
-    use super::super::CoverageRecord;
+    use super::super::{CoverageRecord, HoleCounts};
     use super::*;
+    use crate::charter::Charters;
     use crate::time::WallClock;
 
     fn charter(targets: &[(&str, Option<charter::TargetMode>)]) -> Charter {
@@ -238,6 +257,7 @@ mod tests {
         charters.set("jobs/other", charter(&[("ledger", Some(Declared::Cooperative))]), 0).expect("there is room");
         let count = |coverage: &CoverageTable| {
             let holes = count_holes(&charters, coverage);
+            assert_eq!(HoleCounts::of(&charters, coverage).holes(), holes);
             Hole::ALL
                 .into_iter()
                 .filter(|hole| holes[*hole as usize] > 0)

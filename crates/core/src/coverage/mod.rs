@@ -3,13 +3,16 @@
 //! The reported targets and all zombies are recorded. Check counts and times are kept in memory only, because a check must not
 //! cost a commit.
 
+mod hole_counts;
 mod holes;
 mod record;
 
-pub use holes::{Hole, TargetView, count_holes, target_views};
+pub use hole_counts::HoleCounts;
+pub use holes::{Hole, TargetView, target_views};
 pub use record::CoverageRecord;
 
 use std::collections::BTreeMap;
+use std::ops::{Bound, RangeInclusive};
 
 use crate::limits::{TARGET_NAME_BYTES, TARGETS};
 use crate::refusal::{Limit, Refusal};
@@ -171,7 +174,26 @@ impl CoverageTable {
         slots.map(|((target, slot), seen)| (&**target, *slot, seen))
     }
 
+    /// The slots of one target of a resource.
+    fn slots_of(&self, resource: &str, target: &str) -> impl Iterator<Item = (u32, &TargetStatus)> {
+        let bounds: RangeInclusive<TargetSlot> = (target.into(), 0)..=(target.into(), u32::MAX);
+        let slots = self.resources.get(resource).map(|slots| slots.range(bounds));
+        slots.into_iter().flatten().map(|((_, slot), seen)| (*slot, seen))
+    }
+
+    /// The resources below a prefix of whole segments, with their target slots.
+    fn below(&self, prefix: &str) -> impl Iterator<Item = (&str, &BTreeMap<TargetSlot, TargetStatus>)> {
+        let from = self.resources.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        // Names that begin with the same text are neighbors; not all of them are below it.
+        let alike = from.take_while(move |(resource, _)| resource.starts_with(prefix));
+        let is_below = move |resource: &str| {
+            prefix.is_empty() || resource.len() == prefix.len() || resource.as_bytes()[prefix.len()] == b'/'
+        };
+        alike.filter(move |(resource, _)| is_below(resource)).map(|(resource, slots)| (&**resource, slots))
+    }
+
     /// Resource, target and mode of every target slot.
+    #[cfg(test)]
     fn modes(&self) -> impl Iterator<Item = (&str, &str, FenceMode)> {
         let slots = self.resources.iter().flat_map(|(resource, slots)| slots.iter().map(move |slot| (resource, slot)));
         slots.map(|(resource, ((target, _), status))| (&**resource, &**target, status.mode))

@@ -95,6 +95,11 @@ impl Grantor {
         check.subject()
     }
 
+    /// Whether the first half of the check passes, without an effect.
+    pub(super) fn is_covered(&mut self, request: &Request<'_>, command: &Command<'_>) -> bool {
+        request.caller.rights.is_unrestricted() || self.access_check(request, command).rights().is_ok()
+    }
+
     /// Whether a caller may execute a command for which it opens the session of a key. A denial counts as one of the command.
     pub(super) fn check_command_under_key(
         &mut self,

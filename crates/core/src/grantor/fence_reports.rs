@@ -9,8 +9,7 @@ use super::table::lease::NONE;
 use crate::access::{Caller, IdentityUsage, recorded_owner};
 use crate::command::{Answer, Request, SessionEvent};
 use crate::coverage::{
-    CheckCounts, CoverageRecord, CoverageTable, FenceReport, Hole, TargetView, Zombie, check_target, count_holes,
-    target_views,
+    CheckCounts, CoverageRecord, CoverageTable, FenceReport, Hole, TargetView, Zombie, check_target, target_views,
 };
 use crate::limits;
 use crate::mutants::{self, Mutant};
@@ -113,7 +112,9 @@ impl Grantor {
         let slots = self.check_counts.entry(resource.into()).or_default();
         let none = CheckCounts { checks: 0, refusals: 0, last: WallClock(0) };
         let counted = slots.entry((target.into(), slot)).or_insert(none);
+        let before = counted.checks;
         counted.checks = counted.checks.saturating_add(report.checks);
+        self.total_checks += u128::from(counted.checks - before);
         counted.refusals = counted.refusals.saturating_add(report.refusals);
         counted.last = counted.last.max(at);
         if let Some(refused) = report.zombie
@@ -162,7 +163,12 @@ impl Grantor {
             CoverageRecord::Forgotten { resource: resource.into(), target: target.into(), comment: comment.into() };
         self.record(&Record::Coverage(record));
         if let Some(slots) = self.check_counts.get_mut(resource) {
-            slots.retain(|(name, _), _| **name != *target);
+            let total = &mut self.total_checks;
+            slots.retain(|(name, _), counted| {
+                let stays = **name != *target;
+                *total -= if stays { 0 } else { u128::from(counted.checks) };
+                stays
+            });
             if slots.is_empty() {
                 self.check_counts.remove(resource);
             }
@@ -176,9 +182,11 @@ impl Grantor {
         target_views(resource, charter, &self.table.coverage, self.check_counts.get(resource))
     }
 
-    /// Each kind of hole, and how many there are in all charters and reports.
+    /// Each kind of hole, and how many there are in all charters and reports. A declared target counts once for each charter: its
+    /// fences of all resources below the prefix count together. An undeclared target counts once for each resource. A resource
+    /// without charter and reports has no targets to count, so [`Hole::NoTarget`] stays zero. Takes constant time.
     pub fn coverage_holes(&self) -> impl Iterator<Item = (Hole, usize)> {
-        Hole::ALL.into_iter().zip(count_holes(&self.table.charters, &self.table.coverage))
+        Hole::ALL.into_iter().zip(self.table.holes.holes())
     }
 
     /// The table of reported targets.
@@ -186,9 +194,10 @@ impl Grantor {
         &self.table.coverage
     }
 
-    /// Number of tokens that fences checked, according to their reports in this tenure.
+    /// Number of tokens that fences checked, according to their reports in this tenure about targets that are not forgotten. Takes
+    /// constant time.
     pub fn checks(&self) -> u64 {
-        self.check_counts.values().flat_map(|slots| slots.values()).map(|counted| counted.checks).sum()
+        u64::try_from(self.total_checks).unwrap_or(u64::MAX)
     }
 }
 

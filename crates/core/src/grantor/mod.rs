@@ -95,6 +95,8 @@ pub struct Grantor {
     quarantine_reporters: std::collections::BTreeSet<Box<str>>,
     /// Check counts of fences in this tenure. They are not recorded, because a check must not cost a commit.
     check_counts: std::collections::BTreeMap<Box<str>, std::collections::BTreeMap<TargetSlot, CheckCounts>>,
+    /// The sum of the checks in `check_counts`.
+    total_checks: u128,
     /// Consumers that wait for messages.
     idle: queue_consumers::IdleConsumers,
     /// Buffers for names that are read from the table while it changes.
@@ -251,10 +253,37 @@ impl Grantor {
         let authorization = self.authorize(request, command)?;
         // What follows may be recorded with it.
         check_principal(&request.caller)?;
+        if let Command::OpenKeySession { command: Some(under_key), .. } = command {
+            let opened = self.decide_checked(authorization, request, command);
+            return opened.or_else(|refusal| self.observe_refused(request, under_key, refusal));
+        }
         self.observe_tokens(request, command)?;
+        self.decide_checked(authorization, request, command)
+    }
+
+    fn decide_checked(
+        &mut self,
+        authorization: Authorization,
+        request: &Request<'_>,
+        command: &Command<'_>,
+    ) -> Result<Answer, Refusal> {
         self.authorize_subject(authorization, request, command)?;
         self.settle_priorities(limits::EDGES_PER_STEP);
         self.decide(authorization, request, command)
+    }
+
+    /// Processes the tokens of a request that is not executed, because no session was opened for its key. They count as they would
+    /// without a key: if the rights of the caller cover the request (T9, A4). With a session, they count when it is executed.
+    fn observe_refused(
+        &mut self,
+        request: &Request<'_>,
+        under_key: &Command<'_>,
+        refusal: Refusal,
+    ) -> Result<Answer, Refusal> {
+        if self.is_covered(request, under_key) && !mutants::on(Mutant::KeyHidesRollback) {
+            self.observe_tokens(request, under_key)?;
+        }
+        Err(refusal)
     }
 
     fn decide(

@@ -348,6 +348,7 @@ impl Grantor {
             rollback_evidence: super::RollbackEvidence::default(),
             quarantine_reporters: std::collections::BTreeSet::new(),
             check_counts: Default::default(),
+            total_checks: 0,
             idle: Default::default(),
             scratch: Default::default(),
             due: Vec::new(),

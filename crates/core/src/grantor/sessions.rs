@@ -20,6 +20,15 @@ use crate::token::{Number, next_number, plausible_max};
 
 impl Grantor {
     pub(super) fn open_session(&mut self, caller: &Caller<'_>, open: &OpenSession<'_>) -> Result<Answer, Refusal> {
+        // A recorded session with this holder counts as an idempotency key, so only a key may open one (A12).
+        if open.waits_only && open.holder == KEY_HOLDER && !mutants::on(Mutant::KeyHolderAccepted) {
+            let reason = "reserved for the sessions of idempotency keys; choose another holder";
+            return Err(Refusal::Invalid { field: "holder", reason });
+        }
+        self.open_any_session(caller, open)
+    }
+
+    fn open_any_session(&mut self, caller: &Caller<'_>, open: &OpenSession<'_>) -> Result<Answer, Refusal> {
         let holder = HolderName::parse(open.holder)?.as_str();
         let owner = recorded_owner(caller)?;
         let ttl = self.check_ttl("", open.ttl_ms)?;
@@ -39,7 +48,8 @@ impl Grantor {
     /// The session of an idempotency key: the one that was opened for it, or a new one. A second request under the key finds the
     /// stored reply in it, also after a failover (L11). Only the same identity finds it, because the digest covers the identity (A6).
     ///
-    /// A request that the access rules refuse opens nothing, because denials are not recorded (A13).
+    /// A request that the access rules refuse opens nothing, because denials are not recorded (A13). Without a request only a session
+    /// that exists is extended: nothing opens one unchecked (A4).
     pub(super) fn open_key_session(
         &mut self,
         request: &Request<'_>,
@@ -56,15 +66,17 @@ impl Grantor {
                 return Ok(self.session_grant(id, false));
             }
         }
-        if let Some(command) = command {
-            self.check_command_under_key(request, command)?;
+        match command {
+            Some(command) => self.check_command_under_key(request, command)?,
+            None if mutants::on(Mutant::KeyOpenedUnchecked) => {}
+            None => return Err(Refusal::NotFound(RefusalSubject::Session)),
         }
         if self.table.key_sessions.len() >= limits::KEY_SESSIONS {
             let max = limits::KEY_SESSIONS as u64;
             return Err(Refusal::Exhausted { limit: Limit::Sessions, max, got: max + 1 });
         }
         let ttl_ms = limits::KEY_TTL.min(self.table.max_ttl());
-        self.open_session(caller, &OpenSession { holder: KEY_HOLDER, ttl_ms, secret: key, waits_only: true })
+        self.open_any_session(caller, &OpenSession { holder: KEY_HOLDER, ttl_ms, secret: key, waits_only: true })
     }
 
     /// The lowest reuse count for a new session, from the wall clock.

@@ -270,7 +270,7 @@ impl Fixture {
                 secret: SECRET.into(),
                 waits_only: false,
             }),
-            A::OpenKeySession => Command::OpenKeySession { key: SECRET.into(), command: None },
+            A::OpenKeySession => Command::OpenKeySession { key: SECRET.into(), command: Some(&Command::ObserveToken) },
             A::ResumeSession => Command::ResumeSession { session, secret: SECRET.into() },
             A::RenewSession => Command::RenewSession { session, held: None },
             A::Reconcile => Command::Reconcile { session, leases: &[], range: IdRange::ALL },

@@ -25,9 +25,12 @@ impl Spec {
     }
 
     fn decide(&mut self, request: &Request<'_>, command: &Command<'static>) -> SpecResult {
-        for token in request.observed.iter().chain(&request.presented) {
-            self.observe_token(token)?;
+        if matches!(command, Command::OpenKeySession { command: Some(_), .. }) {
+            // What it presents counts with the request under the key, or here if that will not follow.
+            let opened = self.perform(request, command);
+            return opened.or_else(|refusal| self.observe_tokens(request).and(Err(refusal)));
         }
+        self.observe_tokens(request)?;
         match (command, &request.id) {
             (Command::Renew(renew), _) => self.renew(renew),
             (Command::RenewSession { session, held: known }, _) => self.renew_session(*session, *known),
@@ -48,10 +51,14 @@ impl Spec {
         }
     }
 
+    fn observe_tokens(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
+        request.observed.iter().chain(&request.presented).try_for_each(|token| self.observe_token(token))
+    }
+
     fn perform(&mut self, request: &Request<'_>, command: &Command<'static>) -> SpecResult {
         match command {
             Command::OpenSession(open) => self.open_session(open),
-            Command::OpenKeySession { key, .. } => self.open_key_session(*key),
+            Command::OpenKeySession { key, command } => self.open_key_session(*key, command.is_some()),
             Command::ResumeSession { session, secret } => {
                 let slot = self.live_session(*session)?;
                 if self.sessions[slot as usize].secret != secret.bytes() {

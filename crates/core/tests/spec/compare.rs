@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use leasehold_core::charter::TargetMode;
 use leasehold_core::command::{Answer, SessionEvent};
+use leasehold_core::coverage::{FenceMode, Hole};
 use leasehold_core::grantor::{Grantor, LeaseView, Output, WaiterView};
 use leasehold_core::refusal::Refusal;
 
@@ -102,6 +104,10 @@ pub fn views(core: &Grantor, spec: &Spec) -> Result<(), String> {
     }
     super::listings::compare(core, spec)?;
     super::listings::compare_contended(core, spec, &RESOURCES)?;
+    same("holes", &core.coverage_holes().collect(), &holes(core, spec))?;
+    let targets = RESOURCES.iter().flat_map(|resource| core.targets(resource)).flat_map(|target| target.reports);
+    let checks = targets.filter_map(|(_, _, counted)| counted).map(|counted| counted.checks).sum();
+    same("checks", &core.checks(), &checks)?;
     RESOURCES
         .iter()
         .try_for_each(|resource| resource_view(core, spec, resource).map_err(|e| format!("{resource}: {e}")))
@@ -113,6 +119,32 @@ fn rows<'a>(core: &'a Grantor, resource: &'a str) -> impl Iterator<Item = ((&'a 
         let last = seen.last.as_ref().map(|last| (last.presented.get(), last.mark.get(), last.holder.to_string()));
         ((resource, target, slot), (seen.mode, seen.zombies, last))
     })
+}
+
+/// A recount of the holes in coverage.
+fn holes(core: &Grantor, spec: &Spec) -> Vec<(Hole, usize)> {
+    let mut found = Vec::new();
+    let covers = |prefix: &str, resource: &str| resource.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
+    let covering = |resource: &str| core.charters().find(|(prefix, _)| covers(prefix, resource));
+    for (prefix, charter) in core.charters() {
+        for target in &charter.targets {
+            let reported = spec.targets.iter().filter(|((of, name, _), _)| covers(prefix, of) && *name == target.name);
+            let modes: Vec<FenceMode> = reported.map(|(_, (mode, ..))| *mode).collect();
+            found.extend(match &target.mode {
+                None => Some(Hole::NoMode),
+                Some(_) if modes.is_empty() => Some(Hole::NeverReported),
+                Some(TargetMode::Forced) if modes.contains(&FenceMode::Cooperative) => Some(Hole::Weaker),
+                Some(_) => None,
+            });
+        }
+    }
+    let is_declared = |resource: &str, target: &str| {
+        covering(resource).is_some_and(|(_, charter)| charter.targets.iter().any(|declared| declared.name == target))
+    };
+    let reported: BTreeSet<_> = spec.targets.keys().map(|(resource, target, _)| (*resource, *target)).collect();
+    let undeclared = reported.into_iter().filter(|(resource, target)| !is_declared(resource, target));
+    found.extend(undeclared.map(|_| Hole::Undeclared));
+    Hole::ALL.map(|hole| (hole, found.iter().filter(|one| **one == hole).count())).into()
 }
 
 fn resource_view(core: &Grantor, spec: &Spec, resource: &str) -> Result<(), String> {

@@ -15,6 +15,7 @@ use super::identity;
 use super::model::{Name, lease_id, number};
 use super::random_actions::RequestKind;
 use super::runner::{KnownGrant, Runner};
+use super::sessions::KEY_HOLDER;
 
 const TTLS: [u64; 6] = [100, 300, 500, 1_000, 2_000, 3_000];
 /// The digests of idempotency keys, which no session has as its secret.
@@ -51,16 +52,20 @@ pub fn generate(runner: &Runner, seed: u64) -> Option<(Request<'static>, Command
     };
     let mut request = Request { tag: 0, id: None, observed: presented, presented: None, ..Request::default() };
     let command = match kind {
-        RequestKind::OpenSession => Command::OpenSession(OpenSession {
-            holder: rng.pick(&HOLDERS),
-            ttl_ms: match (first, rng.one_in(12)) {
-                (true, _) => 3_000,
-                (false, true) => rng.pick(&[0, 99, 3_001, u64::MAX]),
-                (false, false) => rng.pick(&[100, 500, 1_000, 2_000, 3_000, 3_000]),
-            },
-            secret: [runner.sessions.len() as u8; 32].into(),
-            waits_only: !first && rng.one_in(5),
-        }),
+        RequestKind::OpenSession => {
+            let open = OpenSession {
+                holder: rng.pick(&HOLDERS),
+                ttl_ms: match (first, rng.one_in(12)) {
+                    (true, _) => 3_000,
+                    (false, true) => rng.pick(&[0, 99, 3_001, u64::MAX]),
+                    (false, false) => rng.pick(&[100, 500, 1_000, 2_000, 3_000, 3_000]),
+                },
+                secret: [runner.sessions.len() as u8; 32].into(),
+                waits_only: !first && rng.one_in(5),
+            };
+            let as_key = !first && rng.one_in(9);
+            Command::OpenSession(if as_key { OpenSession { holder: KEY_HOLDER, ..open } } else { open })
+        }
         RequestKind::Session => {
             let session = session(runner, &mut rng)?;
             match rng.below(8) {
@@ -157,7 +162,10 @@ pub fn generate(runner: &Runner, seed: u64) -> Option<(Request<'static>, Command
             let key = [rng.pick(&KEYS); 32];
             match runner.sessions.iter().rev().find(|(_, secret)| *secret == key) {
                 Some((session, _)) if !rng.one_in(3) => return under_key(runner, *session, request, &mut rng),
-                _ => Command::OpenKeySession { key: SecretDigest::stored(key), command: None },
+                _ => {
+                    let key = SecretDigest::stored(key);
+                    Command::OpenKeySession { key, command: (!rng.one_in(5)).then_some(&Command::ObserveToken) }
+                }
             }
         }
         RequestKind::Retry => {

@@ -10,8 +10,19 @@ use leasehold_core::secret::SecretDigest;
 use super::command_effects::{SpecResult, invalid};
 use super::model::{Session, Spec, StoredReply, lease_id};
 
+/// The holder of the sessions of idempotency keys.
+pub const KEY_HOLDER: &str = "idempotency key";
+
 impl Spec {
     pub fn open_session(&mut self, open: &OpenSession<'static>) -> SpecResult {
+        // Such a session would count as an idempotency key.
+        if open.waits_only && open.holder == KEY_HOLDER {
+            return Err(invalid("holder"));
+        }
+        self.open_any_session(open)
+    }
+
+    fn open_any_session(&mut self, open: &OpenSession<'static>) -> SpecResult {
         if !(limits::TTL_MIN..=self.max_ttl).contains(&open.ttl_ms) {
             return Err(invalid("ttl"));
         }
@@ -30,8 +41,8 @@ impl Spec {
         Ok(self.session_answer(self.sessions.len() as u32 - 1, false))
     }
 
-    /// The live session of an idempotency key, or a new one (L11).
-    pub fn open_key_session(&mut self, key: SecretDigest) -> SpecResult {
+    /// The live session of an idempotency key, or a new one for a request (L11).
+    pub fn open_key_session(&mut self, key: SecretDigest, has_request: bool) -> SpecResult {
         let has_key = |session: &Session| !session.ended && session.waits_only && session.secret == key.bytes();
         if let Some(slot) = self.sessions.iter().position(has_key) {
             let slot = slot as u32;
@@ -41,8 +52,11 @@ impl Spec {
                 return Ok(self.session_answer(slot, false));
             }
         }
+        if !has_request {
+            return Err(Refusal::NotFound(RefusalSubject::Session));
+        }
         let ttl_ms = limits::KEY_TTL.min(self.max_ttl);
-        self.open_session(&OpenSession { holder: "idempotency key", ttl_ms, secret: key, waits_only: true })
+        self.open_any_session(&OpenSession { holder: KEY_HOLDER, ttl_ms, secret: key, waits_only: true })
     }
 
     pub fn session_answer(&self, slot: u32, mismatch: bool) -> Answer {

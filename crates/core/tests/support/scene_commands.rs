@@ -81,10 +81,11 @@ pub fn run_line(scenario: &mut Scenario, words: &[String]) -> Result<Option<Actu
         at.must("to")?;
         let max = at.number("a number")?;
         let what = at.word(
-            "sessions, leases, waiters, charters, targets, messages, message_bytes, cache_grants, state_bytes or bytes",
+            "sessions, keys, leases, waiters, charters, targets, messages, message_bytes, cache_grants, state_bytes or bytes",
         )?;
         scenario.access.limit(principal, |limits| match what {
             "sessions" => limits.sessions = max,
+            "keys" => limits.keys = max,
             "leases" => limits.leases = max,
             "waiters" => limits.waiters = max,
             "charters" => limits.charters = max,

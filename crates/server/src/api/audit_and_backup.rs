@@ -1,5 +1,6 @@
 //! The audit log and backups, shared by gRPC and HTTP.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::BoxStream;
@@ -16,13 +17,14 @@ use super::operator_log;
 use super::problems::shutting_down;
 use super::queries::invalid_name;
 use super::standby::not_leader;
-use crate::access::{DenialEntry, StreamAccess};
+use crate::access::{AccessRules, DenialEntry, StreamAccess};
 use crate::audit::{
-    self, AuditExport, AuditHead, AuditProof, AuditQuery, Hash, HeadCheck, SignedHead, VerifyError, parse_heads,
-    verify_with,
+    self, AuditExport, AuditHead, AuditMatches, AuditProof, AuditQuery, HeadCheck, SignedHead, VerifyError,
+    parse_heads, verify_with,
 };
 use crate::backup::{BackupChunks, BackupHeader};
 use crate::clock;
+use crate::identity::Identity;
 use crate::journal::AuditFiles;
 use crate::journal::file::HEADS;
 use crate::snapshotter::SnapshotError;
@@ -52,31 +54,51 @@ const MAX_PAGE: usize = 1_000;
 const CHUNK_BYTES: usize = 256 << 10;
 
 impl Api {
-    /// Entries of the audit log as texts with their hashes, and the end of the log.
-    pub async fn audit(&self, mut query: AuditQuery) -> Result<(Vec<(String, Hash)>, AuditHead), v1::Problem> {
+    /// One page of a search of the audit log, and the end of the log. The current identity sees what the rules in effect let it see.
+    pub async fn audit(&self, query: AuditQuery) -> Result<(AuditMatches, AuditHead), v1::Problem> {
         if let Some(resource) = &query.resource {
             Name::parse(resource).map_err(invalid_name)?;
         }
         let identity = self.authorize_current(Action::Audit)?;
-        query.limit = if query.limit == 0 { MAX_PAGE } else { query.limit.min(MAX_PAGE) };
         let head = self.audit_head().await?;
-        let rules = self.access.rules();
-        let read = move |files: &dyn AuditFiles| {
+        Ok((self.search_audit(&identity, self.access.rules(), head, query).await?, head))
+    }
+
+    /// A page of a search up to a known end of the log, as far as an identity may see the entries under these rules.
+    pub(super) async fn search_audit(
+        &self,
+        identity: &Arc<Identity>,
+        rules: Arc<AccessRules>,
+        head: AuditHead,
+        mut query: AuditQuery,
+    ) -> Result<AuditMatches, v1::Problem> {
+        query.limit = if query.limit == 0 { MAX_PAGE } else { query.limit.min(MAX_PAGE) };
+        let (mut found, in_files) = {
             // An entry without a resource concerns the whole cluster, like the empty name.
-            let scope = ReadScope::of(&rules.caller(&identity), Action::Audit);
+            let scope = ReadScope::of(&rules.caller(identity), Action::Audit);
+            let is_visible = |resource: &str| scope.as_ref().is_ok_and(|scope| scope.covers(resource));
+            self.snapshots.recent_entries().search(head, &query, is_visible)
+        };
+        let Some(before) = in_files else { return Ok(found) };
+        (query.before, query.limit) = (before, query.limit - found.entries.len());
+        let reader = identity.clone();
+        let read = move |files: &dyn AuditFiles| {
+            let scope = ReadScope::of(&rules.caller(&reader), Action::Audit);
             let is_visible = |resource: &str| scope.as_ref().is_ok_and(|scope| scope.covers(resource));
             let is_unlimited = scope.as_ref().is_ok_and(ReadScope::covers_all);
             audit::query(files, head, &query, (!is_unlimited).then_some(&is_visible)).map_err(SnapshotError::from)
         };
-        Ok((self.read_audit(read).await?, head))
+        let older = self.read_audit(identity, read).await?;
+        found.entries.extend(older.entries);
+        Ok(AuditMatches { next: older.next, ..found })
     }
 
     /// Verifies the whole audit log.
     pub async fn verify_audit(&self) -> Result<Result<AuditProof, VerifyError>, v1::Problem> {
-        self.authorize_current(Action::VerifyAudit)?;
+        let identity = self.authorize_current(Action::VerifyAudit)?;
         let head = self.audit_head().await?;
         let signer = self.snapshots.head_signer().cloned();
-        self.read_audit(move |files| {
+        self.read_audit(&identity, move |files| {
             let known = match signer {
                 // Without a key nothing can be verified, and nothing was signed.
                 Some((cluster, signer)) if !signer.keys().is_empty() => {
@@ -94,10 +116,11 @@ impl Api {
 
     /// The stored signed heads of the audit log, oldest first.
     pub async fn audit_heads(&self) -> Result<Vec<SignedHead>, v1::Problem> {
-        self.authorize_current(Action::VerifyAudit)?;
+        let identity = self.authorize_current(Action::VerifyAudit)?;
         // The newest state of the log, so that a head that is due is signed.
-        self.audit_head().await?;
-        let stored = self.read_audit(|files| Ok(files.heads()?)).await?;
+        self.confirm().await?;
+        self.write_audit().await?;
+        let stored = self.read_audit(&identity, |files| Ok(files.heads()?)).await?;
         parse_heads(&stored[..]).map_err(|error| v1::Problem {
             reason: error.to_string(),
             ..v1::Problem::of(Code::Corrupt, error.to_string())
@@ -116,43 +139,60 @@ impl Api {
         let permit = self.snapshots.try_transfer().ok_or_else(busy)?;
         let export = AuditExport::new(self.audit_head().await?);
         operator_log::log_copy(Action::ExportAudit, &identity);
-        let state = Some((self.clone(), export, permit));
-        let chunks = futures::stream::unfold(state, |state| async move {
-            let (api, mut export, permit) = state?;
-            let read = api.read_audit(move |files| {
-                let lines = export.lines(files)?;
-                Ok((lines, export))
-            });
-            match read.await {
-                Ok((Some(lines), export)) => {
-                    let chunks: Vec<_> = lines.chunks(CHUNK_BYTES).map(|chunk| Ok(chunk.to_vec())).collect();
-                    Some((futures::stream::iter(chunks), Some((api, export, permit))))
+        let (api, reader) = (self.clone(), identity.clone());
+        let state = Some((export, permit));
+        let chunks = futures::stream::unfold(state, move |state| {
+            let (api, reader) = (api.clone(), reader.clone());
+            async move {
+                let (mut export, permit) = state?;
+                let read = api.read_audit(&reader, move |files| {
+                    let lines = export.lines(files)?;
+                    Ok((lines, export))
+                });
+                match read.await {
+                    Ok((Some(lines), export)) => {
+                        let chunks: Vec<_> = lines.chunks(CHUNK_BYTES).map(|chunk| Ok(chunk.to_vec())).collect();
+                        Some((futures::stream::iter(chunks), Some((export, permit))))
+                    }
+                    Ok((None, _)) => None,
+                    Err(problem) => Some((futures::stream::iter(vec![Err(Box::new(problem))]), None)),
                 }
-                Ok((None, _)) => None,
-                Err(problem) => Some((futures::stream::iter(vec![Err(Box::new(problem))]), None)),
             }
         });
         let access = StreamAccess::of_action(&self.access, identity, Action::ExportAudit);
         Ok(with_read_timeout(chunks.flatten().boxed(), access))
     }
 
-    /// Writes the audit log up to everything that was replied before the request (E1).
-    async fn audit_head(&self) -> Result<AuditHead, v1::Problem> {
+    /// The end of the audit log with everything that was replied before the request (E1). The log is written only if something was
+    /// recorded since the last time: writing it needs a copy of the state.
+    pub(super) async fn audit_head(&self) -> Result<AuditHead, v1::Problem> {
         if self.standby.is_some() {
             // The leader derives the audit log; a standby has none.
             let leader = self.server_status.leader().await;
             return Err(not_leader(leader.as_deref()));
         }
-        self.confirm().await?;
+        let position = self.confirm().await?;
+        match self.snapshots.audit_head().filter(|head| head.position >= position) {
+            Some(head) => Ok(head),
+            None => self.write_audit().await,
+        }
+    }
+
+    async fn write_audit(&self) -> Result<AuditHead, v1::Problem> {
         self.snapshots.write_audit().await.map_err(|error| snapshot_problem(&error))
     }
 
-    /// Reads files of the audit log on a thread that may block.
+    /// Reads files of the audit log on a thread that may block, when it is the turn of the identity.
     async fn read_audit<T: Send + 'static>(
         &self,
+        identity: &Identity,
         read: impl FnOnce(&dyn AuditFiles) -> Result<T, SnapshotError> + Send + 'static,
     ) -> Result<T, v1::Problem> {
-        let permit = self.snapshots.audit_reader().await.map_err(|error| snapshot_problem(&error))?;
+        let counted = self.access.is_restricted().then_some(&*identity.principal);
+        let permit = self.snapshots.audit_readers().acquire(counted).await.map_err(|problem| {
+            self.denials.limit_reached(identity, &problem.limit);
+            *problem
+        })?;
         let snapshots = self.snapshots.clone();
         let read = move || {
             // Held until the read is done, even if the caller has disconnected.

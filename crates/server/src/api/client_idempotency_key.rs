@@ -48,8 +48,8 @@ impl KeySession {
         }
     }
 
-    /// Opens the session of a key for an operation with this request, or finds it. `None` if no further key can be stored, and the operation may be executed
-    /// without one.
+    /// Opens the session of a key for an operation with this request, or finds it. `None` if no further key can be stored, and the
+    /// operation may be executed without one.
     pub async fn open_if_possible(
         api: &Api,
         key: SecretDigest,

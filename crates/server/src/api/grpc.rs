@@ -458,11 +458,12 @@ impl Leasehold for GrpcService {
     async fn audit(&self, request: Request<v1::AuditRequest>) -> Result<Response<v1::AuditPage>, Status> {
         let v1::AuditRequest { resource, after, before, oldest_first, limit } = request.into_inner();
         let resource = (!resource.is_empty()).then_some(resource);
-        let query = AuditQuery { resource, after, before, oldest_first, limit: limit as usize };
-        let (entries, head) = self.api.audit(query).await.map_err(problem_to_status)?;
-        let entries = entries.into_iter().map(|(text, hash)| audit_entry(text, hash)).collect();
+        let limit = limit as usize;
+        let query = AuditQuery { resource, after, before, oldest_first, limit, ..AuditQuery::default() };
+        let (found, head) = self.api.audit(query).await.map_err(problem_to_status)?;
+        let entries = found.entries.into_iter().map(|(text, hash)| audit_entry(text, hash)).collect();
         let AuditHead { entries: last, hash, position } = head;
-        respond(v1::AuditPage { entries, last, hash: hash.to_vec(), position }, position)
+        respond(v1::AuditPage { entries, last, hash: hash.to_vec(), position, next: found.next }, position)
     }
 
     async fn export_audit(

@@ -79,9 +79,11 @@ impl GrpcHealth {
         }
     }
 
-    /// Whether this server has stopped deciding for good; another one may take over at this address.
+    /// Whether this server has stopped deciding, or standing by, for good; another one may take over at this address, or this process
+    /// with another role.
     fn has_ended(&self) -> bool {
-        self.api.standby.is_none() && (self.api.queue.is_stopping() || self.api.queue.close_reason().is_some())
+        let has_stopped = || self.api.queue.is_stopping() || self.api.queue.close_reason().is_some();
+        self.api.watchers.is_closed() || (self.api.standby.is_none() && has_stopped())
     }
 }
 
@@ -116,7 +118,7 @@ impl Health for GrpcHealth {
             }
             loop {
                 if last.is_some() {
-                    tokio::time::sleep(WATCH_EVERY).await;
+                    let _ = tokio::time::timeout(WATCH_EVERY, health.api.watchers.closed()).await;
                 }
                 // Before the check, which fails from then on.
                 let ended = health.has_ended();

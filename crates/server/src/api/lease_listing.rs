@@ -98,7 +98,13 @@ impl Api {
 
     /// Collects and sorts a listing. No turn does more than one bounded query of it, and few are collected at the same time.
     async fn collect(&self, order: &ListingOrder, min_position: u64) -> Result<SortedCursor, v1::Problem> {
-        let _permit = self.sorted_listings.collecting().await;
+        let identity = current_or_local();
+        let counted = self.access.is_restricted().then_some(&*identity.principal);
+        let permit = self.sorted_listings.collecting(counted).await;
+        let _permit = permit.map_err(|problem| {
+            self.denials.limit_reached(&identity, &problem.limit);
+            *problem
+        })?;
         let (mut keys, mut name_bytes, mut next) = (Vec::new(), 0, Some(0));
         while let Some(from) = next {
             let query = Query::LeaseKeys { filter: order.filter.clone(), sort: order.sort, from };
@@ -117,7 +123,7 @@ impl Api {
         let descending = order.descending;
         let sorted = tokio::task::spawn_blocking(move || sort_keys(keys, descending));
         let leases = sorted.await.expect("sorting does not panic");
-        Ok(self.sorted_listings.keep(current_or_local().principal.clone(), order.clone(), leases))
+        Ok(self.sorted_listings.keep(identity.principal.clone(), order.clone(), leases))
     }
 
     /// Reads the leases of a page that are still held, still match, and may be seen now.

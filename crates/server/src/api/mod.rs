@@ -179,8 +179,9 @@ impl Api {
         };
         let key_session = match metadata.client_key {
             Some(key) => {
-                let request = Request { proof, ..Request::tagged(0) }.traced(metadata.trace);
-                KeySession::open_if_possible(self, key, &operation, request).await?
+                // With the tokens that the request presents: if it is refused here, they are evidence nevertheless (T9).
+                let request = Request { proof, ..self.core_request(&operation, None, metadata.token_seen) };
+                KeySession::open_if_possible(self, key, &operation, request.traced(metadata.trace)).await?
             }
             None => None,
         };

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use leasehold_core::grantor::{LeaseFilter, LeaseSort};
 use leasehold_core::ids::LeaseId;
 use leasehold_wire::{Code, v1};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::identity_permits::{IdentityPermit, IdentityPermits, PermitLimits};
+use crate::metrics::IDENTITY_SORTED_LISTINGS;
 use crate::random;
 use crate::transport::error_layer::invalid;
 
@@ -23,8 +24,9 @@ const MAX_KEPT_PER_IDENTITY: usize = 16;
 const MAX_KEPT: usize = 1_024;
 /// Time since its last page after which a listing is dropped.
 const KEEP: Duration = Duration::from_secs(60);
-/// Listings that are collected at the same time. Their keys are several times larger than what is kept.
-const COLLECTED_AT_ONCE: usize = 2;
+/// Listings that are collected at the same time, one of an identity. Their keys are several times larger than what is kept.
+const COLLECTING: PermitLimits =
+    PermitLimits { limit: IDENTITY_SORTED_LISTINGS, work: "sorted listings", permits: 2, per_identity: 1, requests: 8 };
 
 /// What a sorted listing contains, and in which order. Every page of a listing repeats it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,19 +72,20 @@ struct KeptListing {
 /// All sorted listings of a server. A caller that reads no further page for a while, or of which others keep more, starts again.
 pub struct SortedListings {
     kept: Mutex<HashMap<u64, KeptListing>>,
-    collecting: Semaphore,
+    collecting: IdentityPermits,
 }
 
 impl Default for SortedListings {
     fn default() -> Self {
-        Self { kept: Mutex::default(), collecting: Semaphore::new(COLLECTED_AT_ONCE) }
+        Self { kept: Mutex::default(), collecting: IdentityPermits::new(COLLECTING) }
     }
 }
 
 impl SortedListings {
-    /// Waits until a further listing may be collected.
-    pub async fn collecting(&self) -> SemaphorePermit<'_> {
-        self.collecting.acquire().await.expect("the semaphore is never closed")
+    /// Waits until a further listing may be collected; fails at once if too many of the identity are. Without a principal nothing is
+    /// counted.
+    pub async fn collecting(&self, principal: Option<&str>) -> Result<IdentityPermit, Box<v1::Problem>> {
+        self.collecting.acquire(principal).await
     }
 
     /// Keeps a listing and returns the cursor of its first page.

@@ -14,6 +14,7 @@ mod export_tail;
 pub mod frame;
 mod head_check;
 mod query;
+mod recent;
 mod segment;
 mod signed_head;
 mod verify;
@@ -23,7 +24,8 @@ pub use entry::AuditEntry;
 pub use export::{AuditExport, ExportLineError, read_export, verify_export, verify_export_with};
 pub use export_tail::{ExportTail, ExportTailError};
 pub use head_check::{ExpectedEntry, HeadCheck, HeadMismatch};
-pub use query::{AuditQuery, query};
+pub use query::{AuditMatches, AuditQuery, MAX_SEARCH_BYTES, query};
+pub use recent::RecentEntries;
 pub use segment::{EntryFrame, SegmentScan, scan};
 pub use signed_head::{
     HeadError, HeadLineError, HeadSigner, MAX_HEADS, SignedHead, add_head, encode_heads, parse_heads,
@@ -38,6 +40,9 @@ use sha2::{Digest, Sha256};
 /// The hash of an entry.
 pub type Hash = [u8; 32];
 
+/// Size at which the next file begins.
+const FILE_BYTES: u64 = 16 << 20;
+
 /// How much of the audit log is retained. The newest file always is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
@@ -51,7 +56,7 @@ pub struct Retention {
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { bytes: 1 << 30, age_ms: None, file_bytes: 16 << 20 }
+        Self { bytes: 1 << 30, age_ms: None, file_bytes: FILE_BYTES }
     }
 }
 

@@ -37,10 +37,10 @@ pub struct SegmentScan {
 }
 
 /// Scans the bytes of a file and passes every valid entry to `each`. Checksums are always checked, hashes only if `verify_hashes`.
-pub fn scan(
-    bytes: &[u8],
+pub fn scan<'a>(
+    bytes: &'a [u8],
     verify_hashes: bool,
-    mut each: impl FnMut(EntryFrame<'_>),
+    mut each: impl FnMut(EntryFrame<'a>),
 ) -> Result<SegmentScan, &'static str> {
     let (header, salt) = FileHeader::decode(bytes)?;
     let mut scan = SegmentScan {

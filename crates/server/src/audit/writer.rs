@@ -1,5 +1,7 @@
 //! Appends entries to the audit log exactly once, across crashes.
 
+use std::sync::Arc;
+
 use leasehold_core::grantor::AuditChange;
 use leasehold_core::name::resource_hash;
 use leasehold_core::record::BatchHeader;
@@ -7,7 +9,7 @@ use leasehold_core::token::Cluster;
 
 use super::frame::{self, FileHeader};
 use super::segment::{SegmentScan, read, scan};
-use super::{AuditEntry, AuditHead, Hash, Retention, link};
+use super::{AuditEntry, AuditHead, Hash, RecentEntries, Retention, link};
 use crate::journal::{AppendOutcome, AuditFiles, JournalError, ReadError};
 
 /// Bytes that are buffered before a write.
@@ -26,6 +28,8 @@ pub struct AuditWriter {
     buffer: Vec<u8>,
     text: Vec<u8>,
     retention: Retention,
+    /// Receives the entries too.
+    recent: Arc<RecentEntries>,
 }
 
 /// The file that is appended to.
@@ -145,6 +149,7 @@ impl AuditWriter {
             buffer: Vec::new(),
             text: Vec::new(),
             retention,
+            recent: Arc::default(),
         };
         let mut bytes = Vec::new();
         while let Some((number, length)) = numbers.pop() {
@@ -174,6 +179,13 @@ impl AuditWriter {
             return Ok(writer);
         }
         Ok(writer)
+    }
+
+    /// Keeps the latest entries there, from the next one on.
+    #[must_use]
+    pub fn with_recent(self, recent: Arc<RecentEntries>) -> Self {
+        recent.restart(self.head.entries);
+        Self { recent, ..self }
     }
 
     /// The end of the log.
@@ -209,6 +221,7 @@ impl AuditWriter {
     /// Continues after an end that is known from elsewhere, because the entries up to it are lost. Their numbers are not used again.
     pub fn resume_after(&mut self, known: AuditHead) {
         (self.head, self.batch_hash, self.last, self.active) = (known, None, None, None);
+        self.recent.restart(known.entries);
     }
 
     /// Writes a gap entry and continues at `step`: the journal lacks batches that the log needs, or it differs from the log.
@@ -237,6 +250,7 @@ impl AuditWriter {
         let hash = link(&self.head.hash, &self.text);
         frame::put(salt, resource_hash(change.resource), &self.text, &hash, &mut self.buffer);
         (self.head.entries, self.head.hash) = (entry, hash);
+        self.recent.push(change.resource, &self.text, hash);
         if self.buffer.len() >= BUFFER_BYTES {
             self.flush(files)?;
         }

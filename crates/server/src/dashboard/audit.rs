@@ -34,17 +34,19 @@ impl AuditFilterForm {
     }
 }
 
-/// The content of the page.
-pub fn content(filter: &AuditFilterForm, entries: &[AuditEntryBody], has_older: bool) -> Markup {
+/// The content of the page. Older entries are those before `older`, if there may be any.
+pub fn content(filter: &AuditFilterForm, entries: &[AuditEntryBody], older: Option<u64>) -> Markup {
     html! {
         section.panel {
-            @if entries.is_empty() {
+            @if let (true, Some(before)) = (entries.is_empty(), older) {
+                p.empty { "No entry is found from entry " (count(before)) " on. Older entries are not searched yet." }
+            } @else if entries.is_empty() {
                 p.empty { @if filter.resource.is_empty() { "The audit log has no entry that you may see." } @else { "No entry of this resource is retained, or you may see none." } }
             } @else { (audit_entry_table::table(entries, None)) }
             div.pager {
                 @if filter.before > 0 { a.button href=(AuditFilterForm { before: 0, ..filter.clone() }.path()) { "Newest" } }
-                @if let Some(last) = entries.last().filter(|_| has_older) {
-                    a.button href=(AuditFilterForm { before: last.entry, ..filter.clone() }.path()) { "Older" }
+                @if let Some(before) = older {
+                    a.button href=(AuditFilterForm { before, ..filter.clone() }.path()) { "Older" }
                 }
                 span.dim { (count(entries.len() as u64)) " entries on this page" }
             }

@@ -57,8 +57,8 @@ pub struct ResourceDetails {
     pub coverage: Part<v1::Coverage>,
     /// Its audit entries, newest first.
     pub entries: Part<Vec<AuditEntryBody>>,
-    /// Whether there are older entries.
-    pub has_older: bool,
+    /// The entry before which there may be older ones.
+    pub older: Option<u64>,
     /// The timeline of these entries.
     pub timeline: ResourceTimeline,
     /// Grantor time.
@@ -295,15 +295,15 @@ pub fn turnover_text(turnover: Turnover) -> Markup {
 fn entries(details: &ResourceDetails, view: TimelineView) -> Markup {
     match &details.entries {
         Err(problem) => page::not_allowed(problem),
-        Ok(entries) if entries.is_empty() => {
+        Ok(entries) if entries.is_empty() && details.older.is_none() => {
             html! { p.empty { "The retained audit log has no entry of this resource." } }
         }
         Ok(entries) => html! {
             (audit_entry_table::resource_table(entries, view.at))
             div.pager {
                 @if view.before.is_some() { a.button href=(TimelineView { before: None, ..view }.path(&details.resource)) { "Newest" } }
-                @if let Some(last) = entries.last().filter(|_| details.has_older) {
-                    a.button href=(TimelineView { before: Some(last.entry), from: None, until: None, ..view }.path(&details.resource)) { "Older" }
+                @if let Some(before) = details.older {
+                    a.button href=(TimelineView { before: Some(before), from: None, until: None, ..view }.path(&details.resource)) { "Older" }
                 }
                 span.dim { (count(entries.len() as u64)) " entries on this page" }
             }

@@ -20,16 +20,12 @@ pub struct ServerSample {
     pub held: u64,
     /// Waiters.
     pub waiters: u64,
-    /// Open sessions.
-    pub sessions: u64,
     /// Ended leases by reason, in the order of its codes.
     pub ended: [u64; EndReason::ALL.len()],
     /// Renewals.
     pub renewals: u64,
     /// Refused writes of zombies.
     pub zombies: u64,
-    /// Tokens that fences checked.
-    pub checks: u64,
     /// Batches that became durable, and the time that took.
     pub syncs: u64,
     /// Microseconds of all syncs.

@@ -30,8 +30,9 @@ pub use clocks::ClockMetrics;
 pub use etcd::EtcdMetrics;
 pub use identities::IdentityMetrics;
 pub use rejections::{
-    BODY_BYTES_LIMIT, DenialReason, IDENTITY_BODY_BYTES, IDENTITY_CONNECTIONS, IDENTITY_QUEUED_REQUESTS,
-    IDENTITY_REQUEST_RATE, IDENTITY_WATCHES, REQUEST_RATE, REQUEST_RATE_PER_ADDRESS, RejectionMetrics,
+    BODY_BYTES_LIMIT, DenialReason, IDENTITY_AUDIT_READS, IDENTITY_BODY_BYTES, IDENTITY_CONNECTIONS,
+    IDENTITY_QUEUED_REQUESTS, IDENTITY_REQUEST_RATE, IDENTITY_SORTED_LISTINGS, IDENTITY_WATCHES, REQUEST_RATE,
+    REQUEST_RATE_PER_ADDRESS, RejectionMetrics,
 };
 pub use requests::{OK, RequestMetrics};
 pub use snapshots::SnapshotMetrics;

@@ -99,14 +99,20 @@ pub const IDENTITY_BODY_BYTES: &str = "identity_body_bytes";
 pub const IDENTITY_REQUEST_RATE: &str = "identity_request_rate";
 /// Name of the limit on the queued requests of an identity.
 pub const IDENTITY_QUEUED_REQUESTS: &str = "identity_queued_requests";
+/// Name of the limit on the reads of the audit log that an identity has in progress.
+pub const IDENTITY_AUDIT_READS: &str = "identity_audit_reads";
+/// Name of the limit on the sorted listings that are collected for an identity.
+pub const IDENTITY_SORTED_LISTINGS: &str = "identity_sorted_listings";
 /// Limits of the transport and of queries; the core names its own.
-const TRANSPORT_LIMITS: [&str; 12] = [
+const TRANSPORT_LIMITS: [&str; 14] = [
     BODY_BYTES_LIMIT,
     "connections",
+    IDENTITY_AUDIT_READS,
     IDENTITY_BODY_BYTES,
     IDENTITY_CONNECTIONS,
     IDENTITY_QUEUED_REQUESTS,
     IDENTITY_REQUEST_RATE,
+    IDENTITY_SORTED_LISTINGS,
     IDENTITY_WATCHES,
     MESSAGE_BYTES_LIMIT,
     "query_steps",

@@ -15,9 +15,10 @@ use std::thread::JoinHandle;
 use leasehold_core::token::Cluster;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::audit::{AuditHead, AuditWriteError, HeadSigner, Retention};
+use crate::audit::{AuditHead, AuditWriteError, HeadSigner, RecentEntries, Retention};
+use crate::identity_permits::{IdentityPermits, PermitLimits};
 use crate::journal::{AuditFiles, JournalError, ReadError, SnapshotStore};
-use crate::metrics::SnapshotMetrics;
+use crate::metrics::{IDENTITY_AUDIT_READS, SnapshotMetrics};
 use crate::recovery::Backlog;
 
 pub use replay::StateSnapshot;
@@ -25,8 +26,14 @@ pub use worker::Snapshotter;
 
 /// Backups and exports that may be sent at the same time.
 const MAX_TRANSFERS: usize = 2;
-/// Queries of the audit log that may run at the same time; each holds one of its files in memory.
-const MAX_AUDIT_READERS: usize = 4;
+/// Reads of the audit log that run at the same time; each holds one of its files in memory.
+const AUDIT_READERS: PermitLimits = PermitLimits {
+    limit: IDENTITY_AUDIT_READS,
+    work: "reads of the audit log",
+    permits: 4,
+    per_identity: 2,
+    requests: 32,
+};
 
 /// When snapshots are taken, and how much of the audit log is retained.
 #[derive(Clone, Copy, Debug)]
@@ -139,8 +146,11 @@ pub struct SnapshotHandle {
     metrics: SnapshotMetrics,
     /// Limits the states that are in memory because they are being sent.
     transfers: Arc<Semaphore>,
-    /// Limits concurrent queries of the audit log; the others wait.
-    audit_readers: Arc<Semaphore>,
+    /// Shares reads of the audit log between identities.
+    audit_readers: IdentityPermits,
+    /// The end of the audit log when it was last written.
+    audit_head: Mutex<Option<AuditHead>>,
+    recent_entries: Arc<RecentEntries>,
     audit_files: Mutex<Option<Arc<dyn AuditFiles>>>,
     /// Bytes that were appended since the start.
     appended: AtomicU64,
@@ -214,7 +224,9 @@ impl SnapshotHandle {
             notified: AtomicBool::new(false),
             metrics,
             transfers: Arc::new(Semaphore::new(MAX_TRANSFERS)),
-            audit_readers: Arc::new(Semaphore::new(MAX_AUDIT_READERS)),
+            audit_readers: IdentityPermits::new(AUDIT_READERS),
+            audit_head: Mutex::new(None),
+            recent_entries: Arc::default(),
             audit_files: Mutex::new(Some(audit_files)),
             appended: AtomicU64::new(0),
             head_signer: OnceLock::new(),
@@ -235,7 +247,9 @@ impl SnapshotHandle {
             notified: AtomicBool::new(false),
             metrics,
             transfers: Arc::new(Semaphore::new(0)),
-            audit_readers: Arc::new(Semaphore::new(0)),
+            audit_readers: IdentityPermits::new(AUDIT_READERS),
+            audit_head: Mutex::new(None),
+            recent_entries: Arc::default(),
             audit_files: Mutex::new(None),
             appended: AtomicU64::new(0),
             head_signer: OnceLock::new(),
@@ -278,9 +292,23 @@ impl SnapshotHandle {
         self.transfers.clone().try_acquire_owned().ok()
     }
 
-    /// Waits for a permit to read the audit log.
-    pub async fn audit_reader(&self) -> Result<OwnedSemaphorePermit, SnapshotError> {
-        self.audit_readers.clone().acquire_owned().await.map_err(|_| SnapshotError::Stopping)
+    /// Permits to read the audit log.
+    pub fn audit_readers(&self) -> &IdentityPermits {
+        &self.audit_readers
+    }
+
+    /// The latest entries of the audit log.
+    pub fn recent_entries(&self) -> &Arc<RecentEntries> {
+        &self.recent_entries
+    }
+
+    /// The end of the audit log when it was last written; none before the first time.
+    pub fn audit_head(&self) -> Option<AuditHead> {
+        *self.audit_head.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_audit_head(&self, head: AuditHead) {
+        *self.audit_head.lock().unwrap_or_else(PoisonError::into_inner) = Some(head);
     }
 
     /// Bytes of the journal after the newest snapshot.

@@ -110,7 +110,7 @@ impl AuditedReplay {
         }
         let (after, before) = (known.entries.saturating_sub(1), known.entries + 1);
         let only = AuditQuery { after, before, limit: 1, ..AuditQuery::default() };
-        match audit::query(files, head, &only, None)?.first() {
+        match audit::query(files, head, &only, None)?.entries.first() {
             Some((_, hash)) if *hash != known.hash => {
                 let cause = format!("entry {} of the audit log was changed after it was written", known.entries);
                 self.write_gap(files, writer, &cause)

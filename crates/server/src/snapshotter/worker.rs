@@ -143,10 +143,15 @@ impl<S: SnapshotStore> Snapshotter<S> {
         }
     }
 
+    fn open_audit_log(&self) -> Result<AuditWriter, SnapshotError> {
+        let writer = AuditWriter::open(&self.store, self.config.audit)?;
+        Ok(writer.with_recent(self.handle.recent_entries().clone()))
+    }
+
     /// Compares the end of the audit log with the newest known one, before anything is written to it, and reports what is missing.
     /// The entries are derived again if the journal has their batches; otherwise the next write records a gap.
     pub fn check_audit_end(&mut self) {
-        let opened = AuditWriter::open(&self.store, self.config.audit).map_err(SnapshotError::from);
+        let opened = self.open_audit_log();
         let loaded = opened.and_then(|writer| {
             let signed = self.heads.as_mut().map(|heads| heads.load(&self.store, self.config.warn)).transpose()?;
             Ok((writer, signed.flatten()))
@@ -209,13 +214,14 @@ impl<S: SnapshotStore> Snapshotter<S> {
         };
         let mut writer = match self.writer.take() {
             Some(writer) => writer,
-            None => AuditWriter::open(&self.store, self.config.audit)?,
+            None => self.open_audit_log()?,
         };
         let (started, appended) = (Instant::now(), self.handle.appended_bytes());
         let signed = self.heads.as_ref().and_then(HeadLog::unchecked);
         replay.catch_up(&self.store, &self.handle, &mut writer, signed).await?;
         let head = writer.head();
         self.metrics.set_audit_entries(head.entries);
+        self.handle.set_audit_head(head);
         self.writer = Some(writer);
         if let Some(heads) = &mut self.heads {
             heads.caught_up(started, appended);

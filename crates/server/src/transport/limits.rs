@@ -42,8 +42,9 @@ pub const BODY_BYTES: usize = 64 << 20;
 /// Bytes of unfinished request bodies that each connection may have in any case, so that one that sends only small requests does
 /// not depend on the others.
 pub(super) const CONNECTION_BODY_BYTES: usize = 64 << 10;
-/// Bytes of all requests of one reflection stream. Each request is short, and opening a stream counts in the rate limit.
-pub(super) const MAX_REFLECTION_BYTES: usize = 64 << 10;
+/// Bytes of all requests of one reflection stream: about 90 requests, more than a generic client sends. Anyone may send them, and
+/// each is answered with a whole file (A16); opening a stream counts in the rate limit.
+pub(super) const MAX_REFLECTION_BYTES: usize = 4 << 10;
 /// Bytes that an HTTP/2 peer may send on one stream before they are read.
 pub(super) const STREAM_WINDOW: u32 = 128 << 10;
 /// Bytes that an HTTP/2 peer may send on all streams before they are read.

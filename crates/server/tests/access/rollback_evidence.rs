@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use leasehold_core::token::{Number, Token};
 use leasehold_seal::{SealKey, SealKeys, verify};
+use leasehold_server::access::AccessFile;
 use leasehold_server::sealing::{TokenSealer, key_file_name};
 use leasehold_wire::headers::{TOKEN_SEEN, TOKEN_SEEN_RESOURCE};
 use leasehold_wire::v1::request::Operation;
@@ -13,7 +14,7 @@ use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{problem_from_status, v1};
 use tonic::Request;
 
-use crate::access_server::{AccessServer, http_code};
+use crate::access_server::{ADMIN, AccessServer, access_text, http_code};
 use crate::transport_clients::{SessionStream, acquire, lease_ref};
 
 const GRANTS: [(&str, &str, &str); 3] =
@@ -137,6 +138,27 @@ async fn a_forged_token_is_answered_and_counted_and_stops_nothing_over_any_trans
         assert_eq!((proofs, unproven), (0.0, 7.0 * (at + 1) as f64), "{text}");
         assert_eq!(scene.grants(&format!("jobs/after-{at}")).await, Ok(()));
     }
+}
+
+/// The session of the key is opened before the request, and refuses it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_whose_key_cannot_be_stored_proves_the_rollback_too() {
+    let mut scene = Scene::start().await;
+    let text = scene.key.seal(&scene.lost(), NAME).to_string();
+    let grants = [&[(ADMIN, "admin", "")][..], &GRANTS].concat();
+    let limits = AccessFile::parse(&format!("{}[limits]\nkeys = 0\n", access_text(&grants))).expect("a valid file");
+    assert!(scene.server.handle.api().access.reload(&limits));
+    let mut http = scene.server.http_as("uid:2").await;
+    let body = r#"{"holder":"w","ttl":"60s"}"#;
+    let shown = format!("{TOKEN_SEEN}: {text}\r\n{TOKEN_SEEN_RESOURCE}: jobs/gr%C3%B6%C3%9Fe\r\n");
+    let keyed = format!("{shown}idempotency-key: 0c7f2c7e-8f9b-4b52-9f2e-6d1a5f0c9c11\r\n");
+    let denied = http.request("POST /v1/leases/other/a:acquire", &keyed, body).await;
+    assert_eq!(http_code(&denied), "PERMISSION_DENIED", "{denied:?}");
+    assert_eq!(scene.proofs().await.0, 0.0, "a request that is not allowed proves nothing");
+    let refused = http.request("POST /v1/leases/jobs/a:acquire", &keyed, body).await;
+    assert_eq!(http_code(&refused), "RESOURCE_EXHAUSTED", "{refused:?}");
+    assert_eq!(scene.grants("jobs/after").await, Err("ROLLED_BACK".to_owned()));
+    assert_eq!(scene.proofs().await.0, 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -35,9 +35,10 @@ pub fn memory_harness() -> GrantorHarness<MemoryJournal> {
 
 /// All entries, oldest first.
 pub fn entries(audit_files: &dyn AuditFiles, head: AuditHead) -> Vec<Value> {
-    let all = AuditQuery { oldest_first: true, limit: usize::MAX, ..AuditQuery::default() };
+    let all = AuditQuery { oldest_first: true, limit: usize::MAX, max_bytes: u64::MAX, ..AuditQuery::default() };
     let page = query(audit_files, head, &all, None).expect("the audit log is readable");
-    page.iter().map(|(text, _)| serde_json::from_str(text).expect("an entry is JSON")).collect()
+    assert_eq!(page.next, None);
+    page.entries.iter().map(|(text, _)| serde_json::from_str(text).expect("an entry is JSON")).collect()
 }
 
 pub fn export(audit_files: &dyn AuditFiles, head: AuditHead) -> Vec<u8> {

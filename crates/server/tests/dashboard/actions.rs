@@ -229,6 +229,26 @@ async fn who_may_not_act_gets_no_link_no_preview_and_no_effect() {
     assert_eq!(holder_of(&mut scene.admin, "jobs/report").await, "worker-2");
 }
 
+/// The library would replace what is not UTF-8, so that the action names another resource than the form.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_form_that_no_browser_encodes_acts_on_nothing() {
+    let mut scene = Scene::start(&[("uid:1", "operator", "jobs")]).await;
+    let mut operator = scene.server.http_as("uid:1").await;
+    let body = json!({ "holder": "worker-9", "ttl": "60s" });
+    ok(&mut scene.admin, "POST /v1/leases/jobs/%EF%BF%BD:acquire", body).await;
+    let fields = ["jobs%2F%FF", "jobs%2F%F", "jobs%2F%zz", "jobs%2F\u{fffd}", "jobs%2F%EF%BF%BD&comment=no#"];
+    for field in fields {
+        let body = format!("resource={field}&comment=no");
+        let (status, text) = operator.request("POST /ui/actions/revoke", FORM, &body).await;
+        assert_eq!(status, 400, "{field}: {text}");
+        assert!(text.contains("body"), "{field}: {text}");
+    }
+    assert_eq!(holder_of(&mut scene.admin, "jobs/%EF%BF%BD").await, "worker-9");
+    let (status, text) =
+        operator.request("POST /ui/actions/revoke", FORM, "resource=jobs%2F%EF%BF%BD&comment=yes").await;
+    assert_eq!(status, 303, "a browser encodes it: {text}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_a_form_of_this_server_acts() {
     let mut scene = Scene::start(&[]).await;

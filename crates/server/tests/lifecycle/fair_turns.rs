@@ -13,7 +13,7 @@ use leasehold_server::transport::{AllowedHosts, ListenConfig, Listener, ServeTas
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 
-use crate::transport_clients::{SessionStream, acquire, connect};
+use crate::transport_clients::{GrpcClient, SessionStream, acquire, connect};
 use crate::turn_size::{BlockableLocation, JournalControl, request_all, wait_for_queue};
 
 const FLOODER: &str = "uid:1";
@@ -21,6 +21,12 @@ const WORKER: &str = "uid:2";
 
 /// A session stream of an identity, and the listener that gives it.
 async fn stream_as(server: &ServerHandle, control: &AccessControl, principal: &str) -> (SessionStream, ServeTask) {
+    let (client, serving) = client_as(server, control, principal).await;
+    (SessionStream::open(client).await, serving)
+}
+
+/// A client of an identity, and the listener that gives it.
+pub async fn client_as(server: &ServerHandle, control: &AccessControl, principal: &str) -> (GrpcClient, ServeTask) {
     let identity = Identity { principal: principal.into(), via: Via::Uid, ..Identity::local(None) };
     let identity = Arc::new(identity);
     let identify = move |request: Request, next: Next| on_behalf_of(identity.clone(), next.run(request));
@@ -37,7 +43,7 @@ async fn stream_as(server: &ServerHandle, control: &AccessControl, principal: &s
     };
     let listener = Listener::bind(config).await.expect("a free port can be bound");
     let serving = listener.serve(router);
-    (SessionStream::open(connect(listener.address).await).await, serving)
+    (connect(listener.address).await, serving)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

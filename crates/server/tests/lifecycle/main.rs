@@ -4,6 +4,7 @@ mod deposed;
 mod disconnects;
 mod fair_turns;
 mod health;
+mod shared_work;
 mod shutdown;
 mod slow_clients;
 #[path = "../bad_input/test_server.rs"]

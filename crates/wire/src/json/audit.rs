@@ -139,6 +139,10 @@ pub struct AuditPageBody {
     pub hash: String,
     /// Journal position up to which the log is complete.
     pub position: u64,
+    /// Where the search continues: the `before` of the next page, or its `after` if the oldest entry comes first. Absent if the search is
+    /// complete. A page may have fewer entries than requested, or none, and continue: it reads a limited part of the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
 }
 
 impl From<v1::AuditPage> for AuditPageBody {
@@ -148,6 +152,7 @@ impl From<v1::AuditPage> for AuditPageBody {
             last: from.last,
             hash: hex(&from.hash),
             position: from.position,
+            next: from.next,
         }
     }
 }

@@ -72,6 +72,7 @@ fn all_data() -> Vec<(TopView, PageData)> {
         AuditEntryBody { entry: 9, kind: HOSTILE.into(), comment: Some(HOSTILE.into()), ..AuditEntryBody::default() };
     let resource = ResourceData {
         view: Err(HOSTILE.into()),
+        ages: std::collections::BTreeMap::default(),
         waiters: Err(HOSTILE.into()),
         coverage: Ok(coverage.clone()),
         history: Ok(vec![entry.clone()]),

@@ -195,13 +195,17 @@ impl GrantorTable {
             Record::CharterSet { prefix, charter, owner, .. } => {
                 let charter = Charter::decode(charter).map_err(|_| "a charter that cannot be decoded")?;
                 let owner = self.owners.intern(*owner);
+                self.holes.before_charter_change(prefix, &self.charters, &self.coverage);
                 if self.charters.set(prefix, charter, owner).map_err(|_| "too many charters")?.is_none() {
                     self.owners.usage_mut(owner).add(IdentityUsage::CHARTER);
                 }
+                self.holes.after_charter_change(prefix, &self.charters, &self.coverage);
                 self.store_charter_change();
             }
             Record::CharterRemoved { prefix, .. } => {
+                self.holes.before_charter_change(prefix, &self.charters, &self.coverage);
                 let (_, owner) = self.charters.remove(prefix).ok_or("no such charter")?;
+                self.holes.after_charter_change(prefix, &self.charters, &self.coverage);
                 self.owners.usage_mut(owner).remove(IdentityUsage::CHARTER);
                 self.store_charter_change();
             }
@@ -256,7 +260,9 @@ impl GrantorTable {
             CoverageRecord::Zombie { .. } | CoverageRecord::Forgotten { .. } => LOCAL_OWNER,
         };
         let before = self.coverage.places();
+        self.holes.before_record(fact, &self.charters, &self.coverage);
         let removed = self.coverage.apply(fact, owner, self.wall)?;
+        self.holes.after_record(fact, &self.charters, &self.coverage);
         let new = self.coverage.places().saturating_sub(before);
         self.owners.usage_mut(owner).add(IdentityUsage::of_targets(new));
         for owner in removed {

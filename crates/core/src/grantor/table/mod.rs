@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::access::IdentityUsage;
 use crate::charter::{Charter, Charters, TokenOnRenewal};
-use crate::coverage::CoverageTable;
+use crate::coverage::{CoverageTable, HoleCounts};
 use crate::ids::LeaseId;
 use crate::lease::EndReason;
 use crate::limits;
@@ -90,6 +90,8 @@ pub(crate) struct GrantorTable {
     pub queues: QueueTable,
     pub cache: CacheTable,
     pub coverage: CoverageTable,
+    /// Derived from the charters and the coverage.
+    pub holes: HoleCounts,
     pub proposals: Proposals,
     /// Which leases and waits belong to a distributed trace.
     pub traces: Traces,
@@ -191,6 +193,7 @@ impl GrantorTable {
             queues: QueueTable::default(),
             cache: CacheTable::default(),
             coverage: CoverageTable::default(),
+            holes: HoleCounts::default(),
             proposals: Proposals::default(),
             traces: Traces::default(),
             due: PendingWork {

@@ -12,7 +12,7 @@ use super::{ClusterIdentity, Deadlock, GrantorTable, Quarantine};
 use crate::access::LOCAL_OWNER;
 use crate::charter::Charter;
 use crate::codec::{DecodeError, Reader, Write};
-use crate::coverage::CoverageTable;
+use crate::coverage::{CoverageTable, HoleCounts};
 use crate::limits;
 use crate::payload::{cache::CacheTable, delivery::QueueTable, state::StateTable};
 use crate::refusal::Cycle;
@@ -146,6 +146,7 @@ impl GrantorTable {
         if version > FIRST_VERSION {
             table.coverage = CoverageTable::decode(&mut from)?;
         }
+        table.holes = HoleCounts::of(&table.charters, &table.coverage);
         if version > SECOND_VERSION {
             table.gaps = NumberGaps::decode(&mut from, table.counter)?;
             table.waived_until = GrantorTime(from.num()?);

@@ -1,6 +1,6 @@
 //! Story commands for sessions.
 
-use leasehold_core::command::{Command, HeldDigest, IdRange, OpenSession};
+use leasehold_core::command::{Acquire, Command, HeldDigest, IdRange, OpenSession};
 use leasehold_core::ids::LeaseId;
 
 use super::{Context, LineParser};
@@ -20,6 +20,15 @@ pub fn parse<'a>(
         let ttl_ms = at.millis("a ttl")?;
         let waits_only = at.take("for waits only");
         Command::OpenSession(OpenSession { holder, ttl_ms, secret: context.secret.into(), waits_only })
+    } else if at.take("open key") {
+        context.secret = key(at)?;
+        at.must("to acquire")?;
+        // A few bytes leak.
+        let acquire = Command::Acquire(Acquire::exclusive(at.word("a resource")?, "key", 60_000));
+        Command::OpenKeySession { key: context.secret.into(), command: Some(Box::leak(Box::new(acquire))) }
+    } else if at.take("renew key") {
+        context.secret = key(at)?;
+        Command::OpenKeySession { key: context.secret.into(), command: None }
     } else if at.take("resume") {
         let (session, own) = labels.session(at.word("a session")?)?;
         context.secret = own;
@@ -49,6 +58,11 @@ pub fn parse<'a>(
     } else {
         return Ok(None);
     }))
+}
+
+/// The digest of an idempotency key of a client. No session of a story has it as its secret.
+fn key(at: &mut WordReader<'_>) -> Result<[u8; 32], String> {
+    Ok([0x80 | at.number::<u8>("a key")?; 32])
 }
 
 fn bound(labels: &Labels, at: &mut WordReader<'_>, word: &str) -> Result<Option<LeaseId>, String> {

@@ -28,21 +28,18 @@ pub async fn page(State(api): State<Api>, PageQuery(query): PageQuery<AuditLogQu
     let reader = PageReader::current(&api);
     let filter = AuditFilterForm { resource: query.resource.trim().to_owned(), before: query.before };
     let resource = Some(filter.resource.clone()).filter(|resource| !resource.is_empty());
-    // One entry more than is shown says whether there are older ones.
-    let query = AuditQuery { resource, before: filter.before, limit: ENTRIES + 1, ..AuditQuery::default() };
-    let (entries, head) = api.audit(query).await?;
-    let has_older = entries.len() > ENTRIES;
-    let entries: Vec<_> =
-        entries.into_iter().take(ENTRIES).map(|(text, hash)| AuditEntryBody::of(text, &hash)).collect();
+    let query = AuditQuery { resource, before: filter.before, limit: ENTRIES, ..AuditQuery::default() };
+    let (found, head) = api.audit(query).await?;
+    let entries: Vec<_> = found.entries.into_iter().map(|(text, hash)| AuditEntryBody::of(text, &hash)).collect();
     let is_newest = filter.resource.is_empty() && filter.before == 0;
     let path = filter.path();
     Ok(reader.render(Page {
         view: Some(View::Audit),
         title: "Audit log",
-        // A search reads the whole log.
+        // The newest entries are in memory; a search reads files.
         live: is_newest.then_some(path.as_str()),
         fixed: html! { h1 { "Audit log" } (filter.form()) },
-        content: content(&filter, &entries, has_older),
+        content: content(&filter, &entries, found.next),
         position: Some(head.position),
         audit: Some((head.entries, hex(&head.hash))),
         principal: "",

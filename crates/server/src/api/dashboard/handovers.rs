@@ -31,13 +31,13 @@ pub async fn page(
     PageQuery(HandoversQuery { before }): PageQuery<HandoversQuery>,
 ) -> PageResult {
     let reader = PageReader::current(&api);
-    let (entries, head) = read(&api, AuditQuery { before, ..AuditQuery::default() }).await?;
+    let (entries, older, head) = read(&api, AuditQuery { before, ..AuditQuery::default() }).await?;
     let first = entries.last().map_or(0, |entry| entry.entry);
     let page = HandoverPage {
         first,
         last: entries.first().map_or(0, |entry| entry.entry),
         entries: entries.len(),
-        older: (entries.len() == ENTRIES && first > 1).then_some(first),
+        older,
     };
     let mut resources: BTreeMap<String, Vec<AuditEntryBody>> = BTreeMap::new();
     add(&mut resources, entries);
@@ -66,10 +66,14 @@ pub async fn page(
     }))
 }
 
-/// Reads as many entries as a page has.
-async fn read(api: &Api, query: AuditQuery) -> Result<(Vec<AuditEntryBody>, AuditHead), v1::Problem> {
-    let (entries, head) = api.audit(AuditQuery { limit: ENTRIES, ..query }).await?;
-    Ok((entries.into_iter().map(|(text, hash)| AuditEntryBody::of(text, &hash)).collect(), head))
+/// Reads at most as many entries as a page has, and where the search continues.
+async fn read(
+    api: &Api,
+    query: AuditQuery,
+) -> Result<(Vec<AuditEntryBody>, Option<u64>, AuditHead), v1::Problem> {
+    let (found, head) = api.audit(AuditQuery { limit: ENTRIES, ..query }).await?;
+    let entries = found.entries.into_iter().map(|(text, hash)| AuditEntryBody::of(text, &hash)).collect();
+    Ok((entries, found.next, head))
 }
 
 fn add(resources: &mut BTreeMap<String, Vec<AuditEntryBody>>, entries: Vec<AuditEntryBody>) {

@@ -32,7 +32,7 @@ pub async fn changes(State(api): State<Api>) -> Result<Response, PageProblem> {
     let state = (api, access, position, permit);
     let events = futures::stream::unfold(state, |(api, access, mut position, permit)| async move {
         for look in 1.. {
-            tokio::time::sleep(LOOK).await;
+            let _ = tokio::time::timeout(LOOK, api.watchers.closed()).await;
             if api.watchers.is_closed() || access.end_reason().is_some() {
                 return None;
             }

@@ -2,13 +2,11 @@
 
 use axum::extract::State;
 use leasehold_core::access::Action;
-use leasehold_wire::json::AuditEntryBody;
 use maud::Markup;
 
 use super::super::Api;
 use super::super::http::NoQuery;
 use super::response::{PageQuery, PageReader, PageResult};
-use crate::audit::AuditQuery;
 use crate::dashboard::{Page, View, overview};
 
 /// Bars of a chart.
@@ -25,9 +23,7 @@ pub async fn page(State(api): State<Api>, _: PageQuery<NoQuery>) -> PageResult {
     let changes = api.authorize_current(Action::Metrics).map(|_| api.dashboard.samples.changes(CHART_STEPS));
     let changes = changes.map_err(|problem| *problem);
     let may_waive = reader.may(&api, Action::WaiveQuarantine, "");
-    let last = api.audit(AuditQuery { limit: LAST_CHANGES, ..AuditQuery::default() }).await;
-    let last =
-        last.map(|(entries, _)| entries.into_iter().map(|(text, hash)| AuditEntryBody::of(text, &hash)).collect());
+    let last = api.dashboard.entries.latest_visible(&api, LAST_CHANGES).await.map(|found| found.entries);
     let content = overview::content(&overview::Overview { status, cluster, changes, may_waive, last });
     Ok(reader.render(Page {
         view: Some(View::Overview),

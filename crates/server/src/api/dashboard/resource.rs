@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::super::Api;
 use super::super::queries::invalid_name;
 use super::actions;
+use super::entry_cache::LatestEntries;
 use super::renewal_ages::renewal_ages;
 use super::response::{PageName, PageQuery, PageReader, PageResult};
 use crate::audit::{AuditQuery, hex};
@@ -57,24 +58,16 @@ pub async fn page(
     let renewal_ages = renewal_ages(&api, shown_leases.unwrap_or_default()).await?;
     let waiters = api.waiters(v1::WaitersRequest { resource: name(), offset: 0, limit: WAITERS }).await;
     let coverage = api.coverage(v1::CoverageRequest { resource: name(), min_position: 0 }).await;
-    // One entry more than is shown says whether there are older ones.
     let audit = match before {
-        None => api.dashboard.entries.latest(&api, &reader, &resource, ENTRIES + 1).await,
+        None => api.dashboard.entries.latest(&api, &resource, ENTRIES).await,
         Some(before) => {
-            let query = AuditQuery { resource: Some(name()), before, limit: ENTRIES + 1, ..AuditQuery::default() };
-            let found = api.audit(query).await;
-            found.map(|(found, head)| {
-                (found.into_iter().map(|(text, hash)| AuditEntryBody::of(text, &hash)).collect(), head)
-            })
+            let query = AuditQuery { resource: Some(name()), before, limit: ENTRIES, ..AuditQuery::default() };
+            api.audit(query).await.map(|(found, head)| LatestEntries::of(found, head))
         }
     };
-    let head = audit.as_ref().ok().map(|(_, head)| (head.entries, hex(&head.hash)));
-    let entries: Result<Vec<AuditEntryBody>, v1::Problem> = audit.map(|(entries, _)| entries);
-    let has_older = entries.as_ref().is_ok_and(|entries| entries.len() > ENTRIES);
-    let entries = entries.map(|mut entries| {
-        entries.truncate(ENTRIES);
-        entries
-    });
+    let head = audit.as_ref().ok().map(|found| (found.head.entries, hex(&found.head.hash)));
+    let older = audit.as_ref().ok().and_then(|found| found.older);
+    let entries: Result<Vec<AuditEntryBody>, v1::Problem> = audit.map(|found| found.entries);
     let now_ms = clock::now().wall.0;
     let shown_view = shown.as_ref().ok().and_then(Option::as_ref);
     let context = context(&api, shown_view, &renewal_ages, coverage.as_ref().ok().map(|(one, _)| one), now_ms);
@@ -88,7 +81,7 @@ pub async fn page(
         waiters: waiters.map(|(list, _)| list.waiters),
         coverage: coverage.map(|(coverage, _)| coverage),
         entries,
-        has_older,
+        older,
         timeline,
         time_ms: status.time_ms,
         actions,

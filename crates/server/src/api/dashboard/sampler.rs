@@ -19,10 +19,8 @@ pub async fn sample(api: Api) {
             ServerSample {
                 held: status.held as u64,
                 waiters: status.waiters as u64,
-                sessions: status.sessions as u64,
                 ended: status.totals.ended,
                 zombies: coverage.zombies(),
-                checks: grantor.checks(),
                 ..ServerSample::default()
             }
         };

@@ -39,7 +39,7 @@ pub struct HistoryQuery {
     limit: usize,
 }
 
-/// `GET /v1/history/{name}?after=&before=&oldest_first=&limit=`: audit entries of a resource, newest first.
+/// `GET /v1/history/{name}?after=&before=&oldest_first=&limit=`: audit entries of a resource, newest first. A page with `next` continues.
 pub async fn resource_history(
     State(api): State<Api>,
     PathName(name): PathName,
@@ -58,10 +58,12 @@ pub async fn history(
 
 async fn audit_page(api: &Api, resource: Option<String>, query: HistoryQuery) -> HttpResult<AuditPageBody> {
     let HistoryQuery { after, before, oldest_first, limit } = query;
-    let (entries, head) = api.audit(AuditQuery { resource, after, before, oldest_first, limit }).await?;
+    let query = AuditQuery { resource, after, before, oldest_first, limit, ..AuditQuery::default() };
+    let (found, head) = api.audit(query).await?;
     // A damaged text is returned as it is.
-    let entries = entries.into_iter().map(|(text, hash)| AuditEntryBody::of(text, &hash)).collect();
-    let body = AuditPageBody { entries, last: head.entries, hash: hex(&head.hash), position: head.position };
+    let entries = found.entries.into_iter().map(|(text, hash)| AuditEntryBody::of(text, &hash)).collect();
+    let (last, hash, position) = (head.entries, hex(&head.hash), head.position);
+    let body = AuditPageBody { entries, last, hash, position, next: found.next };
     Ok(WithPosition::new(body, head.position))
 }
 

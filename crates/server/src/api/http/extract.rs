@@ -68,7 +68,7 @@ pub fn form_fields<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Res
 const NOT_PERCENT_ENCODED: &str = "not UTF-8 after percent-decoding; encode % itself as %25";
 
 /// Whether each percent sign precedes two hexadecimal digits and the decoded bytes are UTF-8. The library would accept more.
-fn is_percent_encoded(mut query: &[u8]) -> bool {
+pub fn is_percent_encoded(mut query: &[u8]) -> bool {
     let mut bytes = Vec::with_capacity(query.len());
     while let Some((byte, rest)) = query.split_first() {
         query = rest;
