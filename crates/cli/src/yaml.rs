@@ -110,7 +110,7 @@ fn quoted(text: &str) -> String {
                 let code = u32::from(c);
                 let written = match code {
                     ..=0xff => write!(quoted, "\\x{code:02x}"),
-                    ..=0xffff => write!(quoted, "\\u{code:04x}"),
+                    0x100..=0xffff => write!(quoted, "\\u{code:04x}"),
                     _ => write!(quoted, "\\U{code:08x}"),
                 };
                 written.expect("writing to a string cannot fail");
