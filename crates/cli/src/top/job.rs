@@ -106,6 +106,7 @@ pub struct PreviewText {
 
 /// An answer.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a message contains it in a box")]
 pub enum ServerAnswer {
     Refreshed {
         query: ScreenQuery,

@@ -85,7 +85,7 @@ impl TableColumn {
     }
 
     /// The same column, shown only in wide terminals.
-    pub const fn from_width(self, from_width: u16) -> Self {
+    pub const fn shown_from(self, from_width: u16) -> Self {
         Self { from_width, ..self }
     }
 }

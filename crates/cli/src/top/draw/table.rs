@@ -105,7 +105,7 @@ mod tests {
             TableColumn::flexible("A"),
             TableColumn::flexible("B"),
             TableColumn::fixed("C", 10),
-            TableColumn::fixed("D", 8).from_width(60),
+            TableColumn::fixed("D", 8).shown_from(60),
         ];
         assert_eq!(widths(&columns, 81), [30, 30, 10, 8]);
         assert_eq!(widths(&columns, 82), [31, 30, 10, 8]);

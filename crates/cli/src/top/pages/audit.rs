@@ -9,12 +9,12 @@ use crate::top::page_content::{PageTable, TableCell, TableColumn, TableRow, Tone
 pub fn table(entries: &[AuditEntryBody], has_next: bool) -> PageTable {
     PageTable {
         columns: vec![
-            TableColumn::fixed("ENTRY", 9).from_width(100),
-            TableColumn::fixed("TIME", 20).from_width(60),
+            TableColumn::fixed("ENTRY", 9).shown_from(100),
+            TableColumn::fixed("TIME", 20).shown_from(60),
             TableColumn::fixed("CHANGE", 15),
             TableColumn::flexible("RESOURCE"),
             TableColumn::flexible("HOLDER"),
-            TableColumn::flexible("DETAIL").from_width(80),
+            TableColumn::flexible("DETAIL").shown_from(80),
         ],
         rows: entries.iter().map(row).collect(),
         empty: "No entry is retained here, or you may see none.".to_owned(),

@@ -25,7 +25,7 @@ pub fn table(deadlocks: &[DeadlockBody], time_ms: u64) -> PageTable {
     PageTable {
         columns: vec![
             TableColumn::fixed("AGO", 8),
-            TableColumn::fixed("MEMBERS", 8).from_width(60),
+            TableColumn::fixed("MEMBERS", 8).shown_from(60),
             TableColumn::fixed("VICTIM", 18),
             TableColumn::flexible("CYCLE"),
         ],

@@ -10,15 +10,15 @@ pub fn table(leases: &[ListedLeaseBody], has_next: bool) -> PageTable {
     let columns = vec![
         TableColumn::flexible("RESOURCE"),
         TableColumn::flexible("HOLDER"),
-        TableColumn::fixed("NUMBER", 21).from_width(130),
-        TableColumn::fixed("SLOT", 9).from_width(110),
-        TableColumn::fixed("AGE", 7).from_width(60),
+        TableColumn::fixed("NUMBER", 21).shown_from(130),
+        TableColumn::fixed("SLOT", 9).shown_from(110),
+        TableColumn::fixed("AGE", 7).shown_from(60),
         TableColumn::fixed("ENDS IN", 8),
-        TableColumn::fixed("", 10).from_width(72),
-        TableColumn::fixed("SILENT", 7).from_width(80),
-        TableColumn::fixed("IDLE", 7).from_width(120),
-        TableColumn::fixed("WAIT", 5).from_width(90),
-        TableColumn::fixed("STATE", 10).from_width(50),
+        TableColumn::fixed("", 10).shown_from(72),
+        TableColumn::fixed("SILENT", 7).shown_from(80),
+        TableColumn::fixed("IDLE", 7).shown_from(120),
+        TableColumn::fixed("WAIT", 5).shown_from(90),
+        TableColumn::fixed("STATE", 10).shown_from(50),
     ];
     PageTable {
         columns,

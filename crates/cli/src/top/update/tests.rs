@@ -264,7 +264,7 @@ fn commands_switch_views_and_unknown_ones_say_what_exists() {
     model.key(Key::Char('d'));
     model.key(Key::Tab);
     assert_eq!(model.focus, Focus::Command("deadlocks".into()));
-    assert!(model.key(Key::Enter).quit == false && model.view == TopView::Deadlocks);
+    assert!(!model.key(Key::Enter).quit && model.view == TopView::Deadlocks);
     keys(&mut model, "7");
     assert_eq!(model.view, TopView::Audit);
     keys(&mut model, ":");
