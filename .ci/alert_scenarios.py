@@ -316,7 +316,8 @@ def disk_full(lab):
     """A file system that is too small."""
     os.mkdir(lab.path("disk"))
     mount = f"mount -t tmpfs -o size=2m tmpfs {lab.path('disk')} && exec \"$@\""
-    under = ["unshare", "-m", "sh", "-c", mount, "sh"]
+    # Without rights of its own, the server is root of a user namespace.
+    under = ["unshare", "-m" if os.getuid() == 0 else "-rm", "sh", "-c", mount, "sh"]
     server = lab.server("--data", lab.path("disk", "journal"), "--segment-bytes", "64KiB", under=under)
     before = server.samples()
     metadata = "x" * 4000
