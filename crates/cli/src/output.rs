@@ -62,11 +62,6 @@ impl From<StyledText> for CommandOutput {
     fn from(text: StyledText) -> Self {
         Self { text: Some(text), ..Self::EMPTY }
     }
-
-    /// Exits with this code.
-    pub fn with_exit(self, exit: u8) -> Self {
-        Self { exit, ..self }
-    }
 }
 
 impl From<String> for CommandOutput {

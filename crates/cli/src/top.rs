@@ -54,9 +54,13 @@ pub fn run(args: &Args, global: &GlobalArgs) -> CommandResult {
         let message = format!("--interval: must be from 200ms to 1h, got {}; use 1s", args.interval);
         return Err(Error::new(Code::InvalidArgument, message).into());
     }
-    if global.json || !terminal::is_usable() {
-        let what =
-            if global.json { "--json: the screen is no JSON" } else { "standard input and output must be a terminal" };
+    let is_document = global.format().is_document();
+    if is_document || !terminal::is_usable() {
+        let what = if is_document {
+            "--output: the screen is no document"
+        } else {
+            "standard input and output must be a terminal"
+        };
         let message = format!("{what}; run `leasehold ls --watch` for a list that a program can read");
         return Err(Error::new(Code::InvalidArgument, message).into());
     }

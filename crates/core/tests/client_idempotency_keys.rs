@@ -21,10 +21,10 @@ fn a_key_is_forgotten_after_its_time() -> Result<(), String> {
 
 #[test]
 fn nothing_is_opened_without_a_request() -> Result<(), String> {
-    client_keys::nothing_is_opened_without_a_request()
+    client_idempotency_keys::nothing_is_opened_without_a_request()
 }
 
 #[test]
 fn a_refused_key_hides_no_rollback() -> Result<(), String> {
-    client_keys::a_refused_key_hides_no_rollback()
+    client_idempotency_keys::a_refused_key_hides_no_rollback()
 }

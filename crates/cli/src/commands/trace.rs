@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandError, CommandOutput, CommandResult};
 use crate::part_file::PartFile;
+use crate::styled_text::StyledText;
 use crate::table::{TextTable, key_values, or_dash};
 use time_arg::TimeArg;
 use trace_data::{ChainResult, TraceData};
@@ -117,8 +118,8 @@ fn check_output<'a>(
             None => Ok(None),
         };
     }
-    if file.is_none() && global.json {
-        return Err(invalid("json", "standard output gets the document; pass --out FILE").into());
+    if file.is_none() && global.format().is_document() {
+        return Err(invalid("output", "standard output gets the drawing or page; pass --out FILE").into());
     }
     if args.out.is_none() && io::stdout().is_terminal() {
         return Err(
@@ -189,9 +190,7 @@ fn write_document(
     Ok(match chain {
         ChainResult::Missing(reason, exit) => {
             let missing = format!("the page has no audit chain: {reason}; pass --no-chain if that is intended");
-            output
-                .with_note(Some(older.into_iter().chain([missing]).collect::<Vec<_>>().join("\nleasehold: ")))
-                .with_exit(*exit)
+            output.with_note(older).with_note(Some(missing)).with_exit(*exit)
         }
         _ => output.with_note(older),
     })
@@ -226,7 +225,7 @@ fn text_output(data: &TraceData, global: &GlobalArgs) -> CommandOutput {
     global.output(&body, || event_text(data, &shown)).with_note(older_note(data))
 }
 
-fn event_text(data: &TraceData, events: &[TimelineEvent]) -> String {
+fn event_text(data: &TraceData, events: &[TimelineEvent]) -> StyledText {
     let state = data.sentence.clone().unwrap_or_else(|| "Free, or you may not see it.".to_owned());
     let lines = key_values(&[("resource", data.parameters.resource.clone()), ("state", state)]);
     let marked = data.parameters.at_ms.and_then(|at| events.iter().min_by_key(|event| event.at_ms.abs_diff(at)));
@@ -242,5 +241,5 @@ fn event_text(data: &TraceData, events: &[TimelineEvent]) -> String {
             format!("{}{mark}", event.detail),
         ]);
     }
-    format!("{lines}\n\n{}", table.text())
+    StyledText::join([lines.into(), table.text()], "\n\n")
 }

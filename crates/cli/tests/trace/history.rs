@@ -27,7 +27,7 @@ fn options_that_contradict_each_other_are_refused_before_anything_is_read() {
     };
     refused(&["--svg", "--html"], "cannot be used with");
     refused(&["--out", file], "--out: needs a format; pass --svg or --html");
-    refused(&["--svg", "--json"], "--json: standard output gets the document");
+    refused(&["--svg", "--json"], "--output: standard output gets the drawing or page");
     refused(&["--from", "1h", "--to", "2h"], "--to: must be after --from");
     refused(&["--from", "yesterday"], "must be a time such as");
     refused(&["--limit", "0"], "--limit");

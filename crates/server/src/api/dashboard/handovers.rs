@@ -33,12 +33,8 @@ pub async fn page(
     let reader = PageReader::current(&api);
     let (entries, older, head) = read(&api, AuditQuery { before, ..AuditQuery::default() }).await?;
     let first = entries.last().map_or(0, |entry| entry.entry);
-    let page = HandoverPage {
-        first,
-        last: entries.first().map_or(0, |entry| entry.entry),
-        entries: entries.len(),
-        older,
-    };
+    let page =
+        HandoverPage { first, last: entries.first().map_or(0, |entry| entry.entry), entries: entries.len(), older };
     let mut resources: BTreeMap<String, Vec<AuditEntryBody>> = BTreeMap::new();
     add(&mut resources, entries);
     // The earlier holder may have ended before the page, or, of an overlap, after it.
@@ -67,10 +63,7 @@ pub async fn page(
 }
 
 /// Reads at most as many entries as a page has, and where the search continues.
-async fn read(
-    api: &Api,
-    query: AuditQuery,
-) -> Result<(Vec<AuditEntryBody>, Option<u64>, AuditHead), v1::Problem> {
+async fn read(api: &Api, query: AuditQuery) -> Result<(Vec<AuditEntryBody>, Option<u64>, AuditHead), v1::Problem> {
     let (found, head) = api.audit(AuditQuery { limit: ENTRIES, ..query }).await?;
     let entries = found.entries.into_iter().map(|(text, hash)| AuditEntryBody::of(text, &hash)).collect();
     Ok((entries, found.next, head))
