@@ -148,3 +148,25 @@ async fn listings_longer_than_one_page_are_complete_and_without_duplicates() {
     assert_eq!(listed["resources"].as_array().map(Vec::len), Some(1_100));
     assert_eq!(server.json(&["ls", "r", "--limit", "700"])["resources"].as_array().map(Vec::len), Some(700));
 }
+
+#[tokio::test]
+async fn metrics_are_read_over_the_connection_of_queries_and_their_refusal_is_an_error() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a UTF-8 path").to_owned();
+    let grant = "[[grant]]\nprincipal = \"anonymous\"\nrole = \"holder\"\nprefix = \"\"\n";
+    let user = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").expect("the process exists"));
+    let observer = format!("[[grant]]\nprincipal = \"uid:{user}\"\nrole = \"observer\"\nprefix = \"\"\n");
+    std::fs::write(path("access.toml"), format!("{grant}{observer}")).expect("the file is writable");
+    let (data, access, socket) = (path("data"), path("access.toml"), path("socket"));
+    let flags = ["--listen", "127.0.0.1:0", "--data", &data, "--access", &access, "--socket", &socket];
+    let server = Server::with_flags(&flags);
+    server.acquire("a", "w1");
+    let of_socket = Client::new(&format!("unix:{socket}")).expect("an address");
+    let text = of_socket.metrics().await.expect("an observer may read metrics");
+    assert!(text.lines().any(|line| line == "leasehold_leases_held 1"), "{text}");
+    assert_eq!(of_socket.first_waiters("a", 5).await.expect("the resource exists"), []);
+    let refused = client(&server).metrics().await.expect_err("a holder may not");
+    assert_eq!(refused.code(), Some(Code::PermissionDenied), "{refused}");
+    let nowhere = Client::new(support::UNUSED_ADDRESS).expect("an address");
+    assert_eq!(nowhere.metrics().await.expect_err("no server").code(), Some(Code::Unavailable));
+}
