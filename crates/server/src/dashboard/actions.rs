@@ -83,16 +83,16 @@ pub fn content(preview: &ActionPreview) -> Markup {
         h1 { (title) @if !preview.resource.is_empty() { " " (name(&preview.resource)) } }
         section.panel {
             h2 { "What would happen" }
-            ul.preview { @for effect in effects(preview) { li { (effect) } } }
+            ul.effects { @for effect in effects(preview) { li { (effect) } } }
         }
         @if !preview.resource.is_empty() && preview.action != OperatorAction::Free { (targets(preview)) }
         section.panel {
             h2 { "Do it" }
-            form method="post" action=(format!("/ui/actions/{}", preview.action.word())) autocomplete="off" {
+            form.act method="post" action=(format!("/ui/actions/{}", preview.action.word())) autocomplete="off" {
                 input type="hidden" name="resource" value=(preview.resource);
-                p { label { "Reason, for the audit log" br; input type="text" name="comment" required maxlength="200" placeholder="incident 1042: worker is stuck"; } }
+                label { "Reason, for the audit log" input type="text" name="comment" required maxlength="200" placeholder="incident 1042: worker is stuck"; }
                 @if preview.action == OperatorAction::Revoke {
-                    p { label { "Grace in seconds, for the holder to stop" br; input type="number" name="grace" value="0" min="0" max="86400"; } }
+                    label { "Grace in seconds, for the holder to stop" input type="number" name="grace" value="0" min="0" max="600"; }
                 }
                 button.danger { (title) }
                 " " a.button href=(if preview.resource.is_empty() { "/".to_owned() } else { text::resource_path(&preview.resource) }) { "Cancel" }
@@ -175,14 +175,15 @@ fn targets(preview: &ActionPreview) -> Markup {
             } @else {
                 p { span.pill.bad { "not fenced everywhere" } " The old holder can still write where there is a hole:" }
             }
-            ul {
+            ul.effects {
                 @for target in open {
                     li {
+                        span.pill.bad { "hole" } " "
                         @if target.name.is_empty() { "an unknown target" } @else { (name(&target.name)) }
                         ": " (Hole::from_word(&target.hole).map_or("unknown", Hole::advice))
                     }
                 }
-                @for target in fenced { li { (name(&target.name)) ": refuses a stale token (" (target.mode) ")" } }
+                @for target in fenced { li { span.pill.good { "fenced" } " " (name(&target.name)) ": refuses a stale token (" (target.mode) ")" } }
             }
         }
     }

@@ -54,7 +54,7 @@ pub fn content(page: &CoveragePage<'_>) -> Markup {
                 @else { span.pill.bad { (plural(holes, "hole")) } " A zombie could write there, or it is unknown whether it could." }
             }
             @if !page.rows.is_empty() {
-                div.scroll { table {
+                div.scroll { table.matrix {
                     thead { tr {
                         th { "Resource" }
                         @for column in &columns { th { (name(column)) } }

@@ -96,7 +96,7 @@ impl Page<'_> {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
-                    meta name="referrer" content="no-referrer";
+                    meta name="referrer" content="same-origin";
                     meta name="htmx-config" content=(HTMX_CONFIG);
                     title { (title) }
                     link rel="icon" href=(assets::path_of(assets::ICON)) type="image/svg+xml";
@@ -109,7 +109,7 @@ impl Page<'_> {
                 body hx-ext=[is_live.then_some("sse")] sse-connect=[is_live.then_some("/ui/changes")] {
                     a.skip href="#live" { "Skip to content" }
                     header.top {
-                        a.brand href="/" { "Leasehold" }
+                        a.brand href="/" { img src=(assets::path_of(assets::ICON)) alt="" width="20" height="20"; "Leasehold" }
                         nav aria-label="Views" {
                             @for view in View::ALL {
                                 a href=(view.path()) data-key=(view.key())

@@ -22,10 +22,12 @@ const WAITERS: u32 = 10;
 #[serde(deny_unknown_fields, default)]
 pub struct WaitsQuery {
     cursor: u32,
+    replay: Option<u64>,
 }
 
 /// The page.
-pub async fn page(State(api): State<Api>, PageQuery(WaitsQuery { cursor }): PageQuery<WaitsQuery>) -> PageResult {
+pub async fn page(State(api): State<Api>, PageQuery(query): PageQuery<WaitsQuery>) -> PageResult {
+    let WaitsQuery { cursor, replay } = query;
     let reader = PageReader::current(&api);
     let (status, position) = api.status(0).await?;
     let (mut contended, mut next) = (Vec::new(), Some(cursor));
@@ -48,12 +50,13 @@ pub async fn page(State(api): State<Api>, PageQuery(WaitsQuery { cursor }): Page
         resources.push(ContendedResource { view, waiters: list.waiters });
     }
     let deadlocks = api.deadlocks(v1::DeadlocksRequest { limit: 0 }).await.map(|(list, _)| list.deadlocks);
-    let waits = WaitOverview { resources, next, waiters: status.waiters, deadlocks, time_ms: status.time_ms };
+    let waits = WaitOverview { resources, next, waiters: status.waiters, deadlocks, time_ms: status.time_ms, replay };
     let path = format!("/ui/waits?cursor={cursor}");
     Ok(reader.render(Page {
         view: Some(View::Waits),
         title: "Waits",
-        live: Some(&path),
+        // An update would start a replay again.
+        live: replay.is_none().then_some(path.as_str()),
         fixed: html! { h1 { "Waits" } },
         content: content(&waits),
         position: Some(position),
