@@ -1,4 +1,4 @@
-//! The web server of the attacking page. Paths below `/v1/` lead to the lease server, as a name does after DNS rebinding.
+//! The web server of the attacking page. Paths below `/v1/` and `/ui/` lead to the lease server, as a name does after DNS rebinding.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -61,7 +61,7 @@ fn serve(stream: TcpStream, server: &str, report: &Sender<String>) -> std::io::R
     let mut body = vec![0; length.unwrap_or(0)];
     reader.read_exact(&mut body)?;
     let path = head.split(' ').nth(1).unwrap_or_default();
-    if path.starts_with("/v1/") {
+    if path.starts_with("/v1/") || path.starts_with("/ui/") {
         return rebind(stream, server, &head, &body);
     }
     let page = match path {

@@ -192,6 +192,11 @@ impl Server {
         signal(&self.process, name);
     }
 
+    /// Process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Waits for the process to end.
     pub fn wait(&mut self) -> Option<i32> {
         self.process.wait().code()

@@ -149,6 +149,8 @@ pub struct TargetOutcome {
     pub summary: String,
     /// A line for each target; holes first.
     pub lines: Vec<EffectSentence>,
+    /// Number of the lines that are holes.
+    pub holes: usize,
 }
 
 /// Leases that are named.
@@ -257,6 +259,6 @@ impl ActionFacts<'_> {
             vec![name(target), EffectText::Plain(format!(": refuses a stale token ({})", target.mode))]
         };
         let lines = open.iter().map(hole).chain(fenced.iter().map(refuses)).collect();
-        Some(TargetOutcome { is_fenced, summary, lines })
+        Some(TargetOutcome { is_fenced, summary, lines, holes: open.len() })
     }
 }

@@ -62,19 +62,19 @@ pub fn content(preview: &ActionPreview) -> Markup {
         h1 { (title) @if !preview.resource.is_empty() { " " (name(&preview.resource)) } }
         section.panel {
             h2 { "What would happen" }
-            ul.preview { @for effect in facts.effects() { li { (sentence(&effect)) } } }
+            ul.effects { @for effect in facts.effects() { li { (sentence(&effect)) } } }
         }
         @if !preview.resource.is_empty() && preview.action != OperatorAction::Free { (targets(&facts)) }
         section.panel {
             h2 { "Do it" }
             @match preview.form_leases() {
-                Ok(leases) => form method="post" action=(format!("/ui/actions/{}", preview.action.word())) autocomplete="off" {
+                Ok(leases) => form.act method="post" action=(format!("/ui/actions/{}", preview.action.word())) autocomplete="off" {
                     input type="hidden" name="resource" value=(preview.resource);
                     // The action is for these leases, also if others have followed them.
                     @if preview.action.is_of_leases() { input type="hidden" name="leases" value=(leases); }
-                    p { label { "Reason, for the " (preview.action.reason_log()) br; input type="text" name="comment" required maxlength="200" placeholder="incident 1042: worker is stuck"; } }
+                    label { "Reason, for the " (preview.action.reason_log()) input type="text" name="comment" required maxlength="200" placeholder="incident 1042: worker is stuck"; }
                     @if preview.action == OperatorAction::Revoke {
-                        p { label { "Grace in seconds, for the holder to stop" br; input type="number" name="grace" value="0" min="0" max=(MAX_GRACE_SECONDS); } }
+                        label { "Grace in seconds, for the holder to stop" input type="number" name="grace" value="0" min="0" max=(MAX_GRACE_SECONDS); }
                     }
                     button.danger { (title) }
                     " " (cancel(preview))
@@ -146,7 +146,11 @@ fn targets(facts: &ActionFacts<'_>) -> Markup {
             } @else {
                 p { span.pill.bad { "not fenced everywhere" } " " (outcome.summary) }
             }
-            ul { @for line in &outcome.lines { li { (sentence(line)) } } }
+            ul.effects {
+                @for (at, line) in outcome.lines.iter().enumerate() {
+                    li { @if at < outcome.holes { span.pill.bad { "hole" } } @else { span.pill.good { "fenced" } } " " (sentence(line)) }
+                }
+            }
         }
     }
 }

@@ -14,6 +14,8 @@ pub struct ChartSeries<'a> {
 
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 96.0;
+/// A chart has room for at least this many values, so that the first ones after a start do not fill it.
+const MIN_STEPS: usize = 24;
 /// Space above the highest value.
 const TOP: f64 = 6.0;
 
@@ -44,7 +46,8 @@ pub fn stacked_bars(label: &str, series: &[ChartSeries<'_>], format: impl Fn(f64
     let length = series.iter().map(|one| one.values.len()).max().unwrap_or(0);
     let total = |at: usize| series.iter().map(|one| one.values.get(at).copied().unwrap_or(0.0)).sum::<f64>();
     let highest = (0..length).map(total).fold(0.0, f64::max);
-    let step = WIDTH / length.max(1) as f64;
+    let step = WIDTH / length.max(MIN_STEPS) as f64;
+    let left = WIDTH - step * length as f64;
     html! {
         figure.chart {
             figcaption {
@@ -62,7 +65,7 @@ pub fn stacked_bars(label: &str, series: &[ChartSeries<'_>], format: impl Fn(f64
                             @let below = series[..index].iter().map(|one| one.values.get(at).copied().unwrap_or(0.0)).sum::<f64>();
                             @if value > 0.0 {
                                 @let scale = (HEIGHT - TOP) / highest;
-                                rect class=(one.class) x=(px(step * at as f64)) width=(px((step - 0.5).max(0.5)))
+                                rect class=(one.class) x=(px(left + step * at as f64)) width=(px((step - 0.5).max(0.5)))
                                     y=(px(HEIGHT - (below + value) * scale)) height=(px((value * scale).max(1.0))) {}
                             }
                         }
@@ -74,10 +77,16 @@ pub fn stacked_bars(label: &str, series: &[ChartSeries<'_>], format: impl Fn(f64
 }
 
 fn points(values: &[f64], highest: f64) -> String {
-    let step = WIDTH / (values.len().max(2) - 1) as f64;
+    let step = WIDTH / values.len().max(MIN_STEPS) as f64;
     let scale = if highest > 0.0 { (HEIGHT - TOP) / highest } else { 0.0 };
-    let place = |(at, value): (usize, &f64)| format!("{},{}", px(step * at as f64), px(HEIGHT - 1.0 - value * scale));
-    values.iter().enumerate().map(place).collect::<Vec<_>>().join(" ")
+    let place = |at: usize, value: f64| {
+        let x = WIDTH - step * (values.len() - at) as f64;
+        format!("{},{}", px(x), px(HEIGHT - 1.0 - value * scale))
+    };
+    // Each value is that of an interval: the line starts with the first one and ends with the last one.
+    let first = values.first().map(|value| place(0, *value));
+    let ends = values.iter().enumerate().map(|(at, value)| place(at + 1, *value));
+    first.into_iter().chain(ends).collect::<Vec<_>>().join(" ")
 }
 
 fn px(value: f64) -> f64 {

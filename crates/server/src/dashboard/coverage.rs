@@ -61,7 +61,7 @@ pub fn content(page: &CoveragePage<'_>) -> Markup {
                 }
             }
             @if !page.rows.is_empty() {
-                div.scroll { table {
+                div.scroll { table.matrix {
                     thead { tr {
                         th { "Resource" }
                         @for column in &columns { th { (name(column)) } }

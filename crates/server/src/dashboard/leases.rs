@@ -1,5 +1,6 @@
 //! Resources with their leases, page by page.
 
+use leasehold_core::grantor::LeaseSort;
 use leasehold_wire::v1;
 use maud::{Markup, html};
 
@@ -8,26 +9,59 @@ use super::hold_reason::{FirstLease, HoldReason};
 use super::renewal_ages::RenewalAges;
 use super::text::{self, count, duration, name, plural, query_value};
 
-/// Which resources are listed.
+/// Which resources or leases are listed.
 #[derive(Clone, Debug, Default)]
 pub struct LeasesForm {
     /// Prefix of whole segments.
     pub prefix: String,
-    /// Name of a holder; its leases are listed instead.
+    /// Name of a holder; only its leases are listed.
     pub holder: String,
-    /// Where the page starts.
-    pub cursor: u64,
+    /// The order of leases; none for the order of resources.
+    pub sort: Option<LeaseSort>,
+    /// Only leases that are stuck.
+    pub stuck: bool,
+    /// Where the page starts; empty for the first page.
+    pub cursor: String,
 }
+
+/// Orders of leases with their labels, and whether the largest is first.
+const ORDERS: [(LeaseSort, &str, bool); 5] = [
+    (LeaseSort::Name, "leases by name", false),
+    (LeaseSort::Age, "held for longest", true),
+    (LeaseSort::Remaining, "ending first", false),
+    (LeaseSort::LastProgress, "longest without progress", true),
+    (LeaseSort::Waiters, "most waiters", true),
+];
 
 impl LeasesForm {
     /// The address of a page with this filter.
     pub fn path(&self) -> String {
-        format!(
-            "/ui/leases?prefix={}&holder={}&cursor={}",
-            query_value(&self.prefix),
-            query_value(&self.holder),
-            self.cursor
-        )
+        let mut path = format!("/ui/leases?prefix={}&holder={}", query_value(&self.prefix), query_value(&self.holder));
+        if let Some(sort) = self.sort {
+            path.push_str(&format!("&sort={sort}"));
+        }
+        if self.stuck {
+            path.push_str("&stuck=true");
+        }
+        if !self.cursor.is_empty() {
+            path.push_str(&format!("&cursor={}", query_value(&self.cursor)));
+        }
+        path
+    }
+
+    /// The same filter from another place.
+    fn at(&self, cursor: impl Into<String>) -> Self {
+        Self { cursor: cursor.into(), ..self.clone() }
+    }
+
+    /// Whether leases are listed, and not resources.
+    pub const fn lists_leases(&self) -> bool {
+        !self.holder.is_empty() || self.sort.is_some() || self.stuck
+    }
+
+    /// Whether the order has the largest first.
+    pub fn is_descending(&self) -> bool {
+        ORDERS.iter().any(|(sort, _, descending)| Some(*sort) == self.sort && *descending)
     }
 
     /// The form that sets the filter.
@@ -36,6 +70,13 @@ impl LeasesForm {
             form.filter action="/ui/leases" method="get" role="search" {
                 label { "Prefix" input type="search" name="prefix" value=(self.prefix) placeholder="jobs/nightly" autocomplete="off" spellcheck="false"; }
                 label { "Holder" input type="search" name="holder" value=(self.holder) placeholder="worker-7" autocomplete="off" spellcheck="false"; }
+                label { "List"
+                    select name="sort" {
+                        option value="" { "resources" }
+                        @for (sort, label, _) in ORDERS { option value=(sort) selected[self.sort == Some(sort)] { (label) } }
+                    }
+                }
+                label.check { input type="checkbox" name="stuck" value="true" checked[self.stuck]; "only stuck" }
                 button { "Show" }
             }
         }
@@ -51,7 +92,7 @@ pub struct LeasesPage<'a> {
     /// When their first leases were renewed.
     pub renewal_ages: &'a RenewalAges,
     /// The cursor of the next page.
-    pub next: Option<u64>,
+    pub next: Option<u32>,
     /// Grantor time.
     pub time_ms: u64,
     /// Number of all held leases.
@@ -67,15 +108,15 @@ pub fn content(page: &LeasesPage<'_>) -> Markup {
             } @else {
                 div.scroll { table {
                     thead { tr {
-                        th { "Resource" } th { "State" } th { "Holder" } th.right { "Token" } th { "Held for" } th { "Ends unless renewed" }
+                        th { "Resource" } th.wide { "State" } th { "Holder" } th.right.wide { "Token" } th.wide { "Held for" } th { "Ends unless renewed" }
                         th.right { "Waiters" } th.wide { "Why" }
                     } }
                     tbody { @for resource in page.resources { (row(resource, page.renewal_ages, page.time_ms)) } }
                 } }
             }
             div.pager {
-                @if page.filter.cursor > 0 { a.button href=(LeasesForm { cursor: 0, ..page.filter.clone() }.path()) { "First page" } }
-                @if let Some(next) = page.next { a.button href=(LeasesForm { cursor: next, ..page.filter.clone() }.path()) { "Next page" } }
+                @if !page.filter.cursor.is_empty() { a.button href=(page.filter.at("").path()) { "First page" } }
+                @if let Some(next) = page.next { a.button href=(page.filter.at(next.to_string()).path()) { "Next page" } }
                 span.dim { (plural(page.resources.len() as u64, "resource")) " on this page, " (plural(page.held, "lease")) " held in all" }
             }
         }
@@ -103,14 +144,14 @@ fn row(resource: &v1::ResourceView, ages: &RenewalAges, time_ms: u64) -> Markup 
     let first = resource.leases.first();
     html! {
         tr data-row="" {
-            td { (text::resource_link(&resource.resource)) }
-            td.fit { (state_pill(resource)) }
-            td {
+            td.main { (text::resource_link(&resource.resource)) }
+            td.fit.wide { (state_pill(resource)) }
+            td.holder {
                 @if let Some(lease) = first { (holder_link(&lease.holder)) }
                 @if resource.held > 1 { " " span.dim { "and " (count(resource.held - 1)) " more" } }
             }
-            td.right.num { @if let Some(lease) = first { (lease.token_number) } }
-            td.fit { @if let Some(lease) = first { (duration(time_ms.saturating_sub(lease.granted_ms))) } }
+            td.right.num.wide { @if let Some(lease) = first { (lease.token_number) } }
+            td.fit.wide { @if let Some(lease) = first { (duration(time_ms.saturating_sub(lease.granted_ms))) } }
             td.fit { @if let Some(lease) = first { (remaining(lease, ages)) } }
             td.right.num { @if resource.waiters > 0 { (count(resource.waiters)) } }
             td.wide.dim { (why(resource, ages, time_ms)) }
@@ -170,40 +211,53 @@ fn draining_reason(lease: &v1::LeaseView) -> Option<&'static str> {
     Some(Option::from(reason).map_or("", |reason: leasehold_core::lease::EndReason| reason.word()))
 }
 
-/// The leases of a holder.
-pub fn holder_content(
-    filter: &LeasesForm,
-    leases: &[v1::LeaseView],
-    ages: &RenewalAges,
-    next: Option<u64>,
-    time_ms: u64,
-) -> Markup {
+/// Leases of a listing, in its order.
+pub fn listing_content(filter: &LeasesForm, list: &v1::ListedLeases) -> Markup {
+    let ages = RenewalAges::new(&list.leases);
     html! {
         section.panel {
-            @if leases.is_empty() {
-                p.empty { (name(&filter.holder)) " holds nothing that you may see." }
+            @if list.leases.is_empty() {
+                p.empty {
+                    @if !list.next_cursor.is_empty() { "No lease in this part matches. The next page continues the search." }
+                    @else if filter.stuck { "No lease that you may see is stuck: each was renewed, and made the progress that it has to." }
+                    @else if !filter.holder.is_empty() { (name(&filter.holder)) " holds nothing that you may see." }
+                    @else { "No lease that you may see is held here." }
+                }
             } @else {
                 div.scroll { table {
-                    thead { tr { th { "Resource" } th.right { "Token" } th { "Held for" } th { "Ends unless renewed" } th.right { "Progress" } th.wide { "Lease" } } }
-                    tbody {
-                        @for lease in leases {
-                            tr data-row="" {
-                                td { (text::resource_link(&lease.resource)) }
-                                td.right.num { (lease.token_number) }
-                                td.fit { (duration(time_ms.saturating_sub(lease.granted_ms))) }
-                                td.fit { (remaining(lease, ages)) }
-                                td.right.num { @if let Some(progress) = lease.progress { (count(progress)) } }
-                                td.wide.num.dim { (lease_id_text(lease.lease)) }
-                            }
-                        }
-                    }
+                    thead { tr {
+                        th { "Resource" } th { "Holder" } th.right.wide { "Token" } th { "Held for" } th { "Ends unless renewed" }
+                        th.wide { "Renewed" } th { "Last progress" } th.right.wide { "Waiters" }
+                    } }
+                    tbody { @for listed in &list.leases { @if let Some(lease) = &listed.lease { (listed_row(listed, lease, &ages)) } } }
                 } }
             }
             div.pager {
-                @if filter.cursor > 0 { a.button href=(LeasesForm { cursor: 0, ..filter.clone() }.path()) { "First page" } }
-                @if let Some(next) = next { a.button href=(LeasesForm { cursor: next, ..filter.clone() }.path()) { "Next page" } }
-                span.dim { (plural(leases.len() as u64, "lease")) " on this page" }
+                @if !filter.cursor.is_empty() { a.button href=(filter.at("").path()) { "First page" } }
+                @if !list.next_cursor.is_empty() { a.button href=(filter.at(list.next_cursor.as_str()).path()) { "Next page" } }
+                span.dim {
+                    (plural(list.leases.len() as u64, "lease")) " on this page"
+                    @if filter.sort.is_some() { ". A sorted page does not update itself." }
+                }
             }
+        }
+    }
+}
+
+fn listed_row(listed: &v1::ListedLease, lease: &v1::LeaseView, ages: &RenewalAges) -> Markup {
+    html! {
+        tr data-row="" {
+            td.main { (text::resource_link(&lease.resource)) }
+            td.holder { (holder_link(&lease.holder)) @if listed.stuck { " " span.pill.warn { "stuck" } } }
+            td.right.num.wide { (lease.token_number) }
+            td.fit { (duration(listed.age_ms)) }
+            td.fit { (remaining(lease, ages)) }
+            td.fit.wide { (duration(listed.silent_ms)) " ago" }
+            td.fit {
+                @match listed.idle_ms { Some(idle) => { (duration(idle)) " ago" }, None => span.dim { "not required" } }
+                @if let Some(progress) = lease.progress { span.dim { " (" (count(progress)) ")" } }
+            }
+            td.right.num.wide { @if listed.waiters > 0 { (count(listed.waiters)) } }
         }
     }
 }
@@ -261,8 +315,13 @@ mod tests {
 
     #[test]
     fn the_filter_of_a_page_is_in_its_address() {
-        let filter = LeasesForm { prefix: "a/b&c".into(), holder: "\"x\"".into(), cursor: 7 };
-        assert_eq!(filter.path(), "/ui/leases?prefix=a%2Fb%26c&holder=%22x%22&cursor=7");
+        let filter = LeasesForm { prefix: "a/b&c".into(), holder: "\"x\"".into(), ..LeasesForm::default() };
+        assert_eq!(filter.path(), "/ui/leases?prefix=a%2Fb%26c&holder=%22x%22");
+        let sorted =
+            LeasesForm { sort: Some(LeaseSort::Age), stuck: true, cursor: "7".into(), ..LeasesForm::default() };
+        assert_eq!(sorted.path(), "/ui/leases?prefix=&holder=&sort=age&stuck=true&cursor=7");
+        assert!(sorted.is_descending() && sorted.lists_leases() && filter.lists_leases());
+        assert!(sorted.form().into_string().contains("<option value=\"age\" selected>"));
         assert!(!filter.form().into_string().contains("\"\"x\"\""), "values are escaped");
     }
 }

@@ -127,7 +127,7 @@ fn charts(changes: &[SampleChange]) -> Markup {
         [series("journal sync", "c2", &|change| change.sync_ms()), series("turn", "c5", &|change| change.turn_ms())];
     let from = changes.first().map_or(0, |change| change.first.wall_ms);
     html! {
-        div.grid {
+        div.grid.charts {
             section.panel { (chart::lines("Leases and waiters", &held, whole)) }
             section.panel { (chart::stacked_bars("Ends by reason", &ends, whole)) }
             section.panel { (chart::lines("Renewals per second", &[series("renewals/s", "c1", &|change| change.renewals_per_second())], one_decimal)) }

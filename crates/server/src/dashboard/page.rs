@@ -113,7 +113,7 @@ impl Page<'_> {
                 body hx-ext=[is_live.then_some("sse")] sse-connect=[is_live.then_some("/ui/changes")] {
                     a.skip href="#live" { "Skip to content" }
                     header.top {
-                        a.brand href="/" { "Leasehold" }
+                        a.brand href="/" { img src=(assets::path_of(assets::ICON)) alt="" width="20" height="20"; "Leasehold" }
                         nav aria-label="Views" {
                             @for view in View::ALL {
                                 a href=(view.path()) data-key=(view.key())

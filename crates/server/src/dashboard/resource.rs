@@ -137,15 +137,25 @@ fn timeline(details: &ResourceDetails, view: TimelineView) -> Markup {
             span.dim { (date_time(range.0)) " to " (date_time(range.1)) " UTC, " (duration(width)) }
         }
         div.scroll.timeline-view data-scale=(points.join(" ")) { (svg.draw(timeline)) }
+        (timeline_key(!timeline.renewals.is_empty()))
+    }
+}
+
+/// What the marks of a timeline mean, each with the mark itself.
+fn timeline_key(has_renewals: bool) -> Markup {
+    let item = |drawing: Markup, text: &str| {
+        html! { li { svg viewBox="0 0 20 12" width="20" height="12" aria-hidden="true" { (drawing) } (text) } }
+    };
+    html! {
         ul.key {
-            li { "Bar: a holder with its token number" }
-            li { "Hatched: no renewal arrived" }
-            li { "Red cross: a write that a target refused" }
-            li { "Diamond: the first report of a target" }
-            li { "Triangle: another change" }
-            li { "Zigzag: a long time without a change" }
-            @if !timeline.renewals.is_empty() { li { "Ticks: renewals that were observed while this page was open" } }
-            li { "Drag to zoom; click for a link to a moment" }
+            (item(html! { rect.k-bar y="1" width="20" height="10" rx="2" {} }, "a holder with its token number"))
+            (item(html! { rect.k-silent y="1" width="20" height="10" {} rect.k-hatch y="1" width="20" height="10" {} }, "no renewal arrived"))
+            (item(html! { path.k-refused d="M6 2l8 8m0-8l-8 8" {} }, "a write that the target refused"))
+            (item(html! { polygon.k-claim points="10,0 16,6 10,12 4,6" {} }, "the first report of a target"))
+            (item(html! { polygon.k-change points="5,2 15,2 10,10" {} }, "another change"))
+            (item(html! { path.k-break d="M8 0l3 3l-4 3l3 3l-2 3M13 0l3 3l-4 3l3 3l-2 3" {} }, "a long time without a change"))
+            @if has_renewals { (item(html! { path.k-renewal d="M5 3v6M10 3v6M15 3v6" {} }, "renewals while this page was open")) }
+            li.hint { "Drag to zoom, click for a link to a moment" }
         }
     }
 }

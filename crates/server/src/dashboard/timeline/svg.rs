@@ -3,8 +3,8 @@
 use leasehold_wire::duration::HumanDuration;
 use maud::{Markup, PreEscaped, html};
 
-use super::{HoldSpan, ResourceTimeline, TimeScale, Turnover};
-use crate::dashboard::text::{clock_seconds, clock_time, date_time, duration, plural, shortened};
+use super::{HoldSpan, RefusedWrite, ResourceTimeline, TimeScale, Turnover};
+use crate::dashboard::text::{clock_seconds, clock_time, count, date_time, duration, plural, shortened};
 
 /// The style sheet of a timeline. A page links it; a standalone file contains it.
 pub const STYLE: &str = include_str!("timeline.css");
@@ -35,8 +35,10 @@ const BAR: f64 = 20.0;
 const LANE: f64 = 28.0;
 /// Rows of holders; the others share the last row.
 const MAX_ROWS: usize = 14;
+/// Half of the width of a label of the axis.
+const TICK_ROOM: f64 = 30.0;
 /// Width of a letter, about.
-const LETTER: f64 = 6.6;
+const LETTER: f64 = 7.6;
 
 /// Where things are.
 struct TimelineLayout<'a> {
@@ -171,6 +173,7 @@ impl TimelineSvg {
                 rect class=(class) x=(px(left)) y=(px(y)) width=(px(width)) height=(BAR) rx="3" {}
                 @if let Some((from, until)) = silent {
                     @let (from, until) = (layout.scale.x(from), layout.scale.x(until));
+                    rect.tl-silent x=(px(from)) y=(px(y)) width=(px((until - from).max(1.0))) height=(BAR) {}
                     rect.tl-hatch x=(px(from)) y=(px(y)) width=(px((until - from).max(1.0))) height=(BAR) {}
                 }
                 @if let Some(from) = hold.drain_from_ms {
@@ -245,13 +248,24 @@ impl TimelineSvg {
                                 " with token " (refused.presented) " at " (clock_time(refused.at_ms)) "; its mark is " (refused.mark)
                             }
                             path.tl-refused d=(format!("M{} {} l10 10 m0 -10 l-10 10", px(x - 5.0), px(y - 5.0))) {}
-                            @if refused.times > 1 { text.tl-refused-text x=(px(x + 9.0)) y=(px(y + 4.0)) { "\u{d7}" (refused.times) } }
+                            @if let Some(label) = refused_label(layout, refused, x) { text.tl-refused-text x=(px(x + 10.0)) y=(px(y + 4.0)) { (label) } }
                         }
                     }))
                 }
             }
         }
     }
+}
+
+/// The text next to a refused write: as long as the next mark of the lane leaves room for.
+fn refused_label(layout: &TimelineLayout<'_>, refused: &RefusedWrite, x: f64) -> Option<String> {
+    let later =
+        layout.timeline.refusals.iter().filter(|other| other.target == refused.target && other.at_ms > refused.at_ms);
+    let next = later.map(|other| layout.scale.x(other.at_ms) - 8.0).fold(WIDTH - 2.0, f64::min);
+    let times = if refused.times > 1 { format!("\u{d7}{}", count(refused.times)) } else { String::new() };
+    let long = format!("refused {times}").trim_end().to_owned();
+    let room = (next - x - 10.0) / LETTER;
+    [long, times].into_iter().find(|label| !label.is_empty() && label.chars().count() as f64 <= room)
 }
 
 /// Where the lease of a zombie ended: from there on it only believed that it held.
@@ -298,7 +312,7 @@ fn axis(layout: &TimelineLayout<'_>) -> Markup {
         @for (at, label) in &ticks {
             @let x = layout.scale.x(*at);
             line.tl-grid x1=(px(x)) x2=(px(x)) y1="20" y2=(px(bottom)) {}
-            text.tl-dim x=(px(x)) y="14" text-anchor="middle" { (label) }
+            text.tl-dim x=(px(x.min(WIDTH - TICK_ROOM))) y="14" text-anchor="middle" { (label) }
         }
         @let now = layout.timeline.now_ms;
         @if layout.shows(now) && now == layout.timeline.range_ms.1 {
