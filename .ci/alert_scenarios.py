@@ -330,8 +330,8 @@ def disk_full(lab):
 
 
 def etcd_near_quota(lab):
-    """An etcd that is filled by another application, up to 83 % of its quota."""
-    quota = 16 << 20
+    """An etcd that is filled by another application, up to 81 % of its quota."""
+    quota = 64 << 20
     client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
     etcd = subprocess.Popen(
         ["etcd", "--data-dir", lab.path("etcd"), "--listen-client-urls", client, "--advertise-client-urls", client,
@@ -344,7 +344,8 @@ def etcd_near_quota(lab):
 
         within(lambda: etcdctl("endpoint", "health").returncode == 0, "the start of etcd")
         address = client.removeprefix("http://")
-        server = lab.server("--journal", f"etcd://{address}/leases", "--data", lab.path("server"), "--etcd-quota", "16MiB")
+        server = lab.server("--journal", f"etcd://{address}/leases", "--data", lab.path("server"), "--etcd-quota", "64MiB",
+                            "--etcd-lease", "30")
         used, limit = "leasehold_etcd_database_bytes", "leasehold_etcd_quota_bytes"
         within(lambda: server.value(used) > 0 and server.value(limit) == quota, "the server knows the quota")
         before = server.samples()
@@ -353,12 +354,13 @@ def etcd_near_quota(lab):
             return json.loads(etcdctl("endpoint", "status", "-w", "json").stdout)[0]["Status"]["dbSize"]
 
         number = 0
-        while size() < 0.83 * quota:
-            put = etcdctl("put", f"other/{number}", input="x" * (256 << 10))
+        while size() < 0.81 * quota:
+            put = etcdctl("put", f"other/{number}", input="x" * (1 << 20))
             assert put.returncode == 0, put
             number += 1
         within(lambda: server.value(used) > 0.8 * quota, "the server sees how full etcd is")
-        assert server.acquire("jobs/a"), "below 90 %, leases are granted"
+        status, text = server.request("POST", "/v1/leases/jobs/a:acquire", {"holder": "w", "ttl": "60s"})
+        assert status == 200, f"leases are granted below 90 %: {status} {text}, {server.value(used)} of {quota}"
         after = server.samples()
         server.stop()
         return [before], [after]
