@@ -8,6 +8,7 @@ import concurrent.futures
 import http.client
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -35,9 +36,15 @@ def within(condition, what, seconds=PATIENCE):
 
 
 def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    """A port that no server has, below those of outgoing connections, which could take it before the server does."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as free:
+            try:
+                free.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -78,6 +85,16 @@ class Server:
             self.process.wait()
 
     def request(self, method, path, body=None):
+        """Sends a request. A read whose connection is lost is repeated, as Prometheus scrapes again."""
+        for left in reversed(range(5 if method == "GET" else 1)):
+            try:
+                return self.request_once(method, path, body)
+            except ConnectionResetError:
+                if not left:
+                    raise
+                time.sleep(0.1)
+
+    def request_once(self, method, path, body):
         data = None if body is None else json.dumps(body).encode()
         host, _, port = self.address.rpartition(":")
         connection = UnixConnection(self.unix) if self.unix else http.client.HTTPConnection(host, int(port), timeout=30)
@@ -86,7 +103,7 @@ class Server:
             response = connection.getresponse()
             return response.status, response.read().decode(errors="replace")
         except http.client.HTTPException as error:
-            raise OSError(str(error)) from error
+            raise ConnectionResetError(str(error)) from error
         finally:
             connection.close()
 
