@@ -27,7 +27,7 @@ pub enum NameKind {
 }
 
 /// The arguments that names complete: command, id of the argument, and what it names.
-pub const COMPLETED_ARGS: [(&str, &str, NameKind); 38] = [
+pub const COMPLETED_ARGS: [(&str, &str, NameKind); 39] = [
     ("", "profile", NameKind::Profile),
     ("acquire", "resource", NameKind::Resource),
     ("acquire", "holder", NameKind::Holder),
@@ -63,6 +63,7 @@ pub const COMPLETED_ARGS: [(&str, &str, NameKind); 38] = [
     ("run", "name", NameKind::Resource),
     ("show", "resource", NameKind::Resource),
     ("token verify", "name", NameKind::Resource),
+    ("trace", "resource", NameKind::Resource),
     ("usage", "holder", NameKind::PastHolder),
     ("waiters", "resource", NameKind::Resource),
     ("watch", "prefix", NameKind::Prefix),
