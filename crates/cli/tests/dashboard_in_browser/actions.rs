@@ -88,7 +88,7 @@ pub fn an_operator_revokes_through_a_proxy_after_the_preview(browser: &Chromium)
     // The stream of updates passes the proxy without delay.
     page.wait_for_update();
     page.click("a.button", "Revoke");
-    page.wait_for("location.pathname === '/ui/actions/revoke' && document.readyState === 'complete'");
+    page.wait_for("location.pathname === '/ui/actions/revoke'");
     let preview = page.text();
     for part in [
         "settle-1",
@@ -114,7 +114,7 @@ pub fn an_operator_revokes_through_a_proxy_after_the_preview(browser: &Chromium)
     images::keep(&page, "revoke", Screen { height: 640, ..DESKTOP });
     assert_eq!(holder(), "settle-1");
     page.click("button.danger", "Revoke");
-    page.wait_for(&format!("location.pathname === '/ui/resource/{RESOURCE}' && document.readyState === 'complete'"));
+    page.wait_for(&format!("location.pathname === '/ui/resource/{RESOURCE}'"));
     page.wait_for_text("Held by settle-2");
     page.wait_for_text("stuck since noon, incident 1042");
     page.wait_for_text("bearer:ops");

@@ -77,7 +77,7 @@ pub fn a_deadlock_is_drawn_with_its_victim_and_replayed(browser: &Chromium) {
     );
 
     page.click("figure a.button", "Replay");
-    page.wait_for("location.search.includes('replay=') && document.readyState === 'complete'");
+    page.wait_for("location.search.includes('replay=')");
     let steps = page.eval("[...document.querySelectorAll('#replay ol li')].map(one => one.innerText)");
     let expected = [
         "transfer-a waits for accounts/2077, which transfer-b holds.",

@@ -132,7 +132,7 @@ impl<'a> Page<'a> {
         self.try_eval(expression).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Waits until an expression is true.
+    /// Waits until an expression is true of a page that is loaded.
     #[track_caller]
     pub fn wait_for(&self, condition: &str) {
         let deadline = Instant::now() + TIMEOUT;
@@ -143,7 +143,7 @@ impl<'a> Page<'a> {
                 panic!("not in time: {condition}, but {last:?} on {shown:?}");
             }
             self.browser.read_events(LOOK);
-            last = self.try_eval(&format!("Boolean({condition})"));
+            last = self.try_eval(&format!("document.readyState === 'complete' && Boolean({condition})"));
         }
     }
 

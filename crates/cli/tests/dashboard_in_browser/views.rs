@@ -155,7 +155,7 @@ pub fn a_timeline_is_zoomed_with_the_mouse_and_has_a_link_to_a_moment(browser: &
     page.goto(&url);
     let whole = page.eval("Number(document.querySelector('svg.timeline').dataset.until)").as_u64();
     page.drag("svg.timeline", 0.45, 0.75);
-    page.wait_for("location.search.includes('from=') && document.readyState === 'complete'");
+    page.wait_for("location.search.includes('from=')");
     let range = page
         .eval("(({ from, until }) => [Number(from), Number(until)])(document.querySelector('svg.timeline').dataset)");
     assert!(
@@ -163,7 +163,7 @@ pub fn a_timeline_is_zoomed_with_the_mouse_and_has_a_link_to_a_moment(browser: &
         "{range}"
     );
     page.click(".timeline-tools a", "All");
-    page.wait_for("!location.search.includes('from=') && document.readyState === 'complete'");
+    page.wait_for("!location.search.includes('from=')");
     // Below the bars is nothing that has a link of its own.
     page.click("svg.timeline .tl-grid", "");
     page.wait_for("location.search.includes('at=') && document.querySelector('.tl-moment') !== null");
