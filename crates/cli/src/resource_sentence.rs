@@ -8,10 +8,10 @@ use leasehold::{Client, Error};
 use leasehold_server::dashboard::hold_reason::{FirstLease, HoldReason};
 
 /// Milliseconds since the last renewal, by lease id. The remaining time does not say it: it also ends with the longest hold.
-pub type RenewalAges = BTreeMap<String, u64>;
+pub type AgesByLease = BTreeMap<String, u64>;
 
 /// How long ago the first leases of a resource were renewed.
-pub async fn renewal_ages(client: &Client, resource: &str) -> Result<RenewalAges, Error> {
+pub async fn renewal_ages(client: &Client, resource: &str) -> Result<AgesByLease, Error> {
     let page = client.list_leases(resource).try_next().await?;
     let listed = page.map(|page| page.leases).unwrap_or_default();
     // Resources below this one are listed too.
@@ -20,7 +20,7 @@ pub async fn renewal_ages(client: &Client, resource: &str) -> Result<RenewalAges
 }
 
 /// One sentence on a resource at this grantor time.
-pub fn hold_sentence(resource: &ResourceBody, ages: &RenewalAges, time_ms: u64) -> String {
+pub fn hold_sentence(resource: &ResourceBody, ages: &AgesByLease, time_ms: u64) -> String {
     let first = resource.leases.first().map(|lease| FirstLease {
         holder: &lease.holder,
         held_ms: time_ms.saturating_sub(lease.granted_ms),

@@ -12,7 +12,7 @@ use std::process::Command;
 use support::{Server, leasehold, run};
 
 /// Languages a block may name, and what runs it.
-const LANGUAGES: [(&str, &str); 10] = [
+const LANGUAGES: [(&str, &str); 11] = [
     ("", "a diagram"),
     ("text", "not run"),
     ("sh", "this file"),
@@ -23,6 +23,7 @@ const LANGUAGES: [(&str, &str); 10] = [
     ("toml", "this file"),
     ("json", "this file"),
     ("python", "crates/cli/tests/run_fences/drivers.rs"),
+    ("nginx", "crates/cli/tests/dashboard_in_browser/actions.rs"),
 ];
 
 /// Tests that contain the Rust blocks of the pages, each in one function.

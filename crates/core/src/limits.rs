@@ -120,6 +120,8 @@ pub const PROPOSALS: usize = 1_024;
 pub const PROPOSAL_BYTES: usize = 1 << 20;
 /// Proposals of one identity that wait for an approval.
 pub const PROPOSALS_PER_IDENTITY: usize = 64;
+/// Bytes of the commands of these proposals: the largest charter fits, and sixteen identities fill the list.
+pub const PROPOSAL_BYTES_PER_IDENTITY: usize = PROPOSAL_BYTES / 16;
 /// Time until a proposal expires, in milliseconds.
 pub const PROPOSAL_TTL: u64 = 15 * 60_000;
 

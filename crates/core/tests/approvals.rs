@@ -63,3 +63,8 @@ fn only_what_could_be_executed_is_proposed() -> Result<(), String> {
 fn a_full_journal_proposes_nothing() -> Result<(), String> {
     approvals::a_full_journal_proposes_nothing()
 }
+
+#[test]
+fn one_identity_does_not_fill_the_list_of_proposals() -> Result<(), String> {
+    approvals::one_identity_does_not_fill_the_list_of_proposals()
+}

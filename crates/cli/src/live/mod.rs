@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::global_args::GlobalArgs;
 use crate::output::{CommandError, CommandOutput, CommandResult};
 use change::significant;
-use screen::Screen;
+use screen::WatchScreen;
 
 /// Options of listings that can be followed
 #[derive(clap::Args)]
@@ -74,7 +74,7 @@ pub fn run(
             result = query(client.clone()) => result?,
             () = stop.wait() => return Ok(CommandOutput::EMPTY),
         };
-        let mut screen = Screen::open(global.style(), args.interval);
+        let mut screen = WatchScreen::open(global.style(), args.interval);
         let ended = tokio::select! {
             ended = follow(first, &mut screen, interval, async || query(client.clone()).await) => ended,
             () = stop.wait() => Ok(()),
@@ -87,7 +87,7 @@ pub fn run(
 /// Shows result after result. Returns when the reader has closed standard output.
 async fn follow(
     first: LiveResult,
-    screen: &mut Screen,
+    screen: &mut WatchScreen,
     interval: Duration,
     query: impl AsyncFn() -> Result<LiveResult, CommandError>,
 ) -> Result<(), CommandError> {

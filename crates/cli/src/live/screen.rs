@@ -26,12 +26,12 @@ const DEFAULT_SIZE: (usize, usize) = (80, 24);
 const READER_CHECK: Duration = Duration::from_millis(500);
 
 /// Shows results.
-pub enum Screen {
+pub enum WatchScreen {
     Terminal(Terminal),
     Stream(ResultStream),
 }
 
-impl Screen {
+impl WatchScreen {
     /// Results for people are redrawn if standard output is a terminal that can; all others are printed.
     pub fn open(style: OutputStyle, interval: HumanDuration) -> Self {
         if style.format.is_text() && io::stdout().is_terminal() && !is_dumb_terminal() {

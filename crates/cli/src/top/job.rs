@@ -9,7 +9,7 @@ use leasehold_server::dashboard::handovers::HandoverRow;
 
 use super::counters::{ServerCounters, ServerRates};
 use super::filter::Filter;
-use crate::resource_sentence::RenewalAges;
+use crate::resource_sentence::AgesByLease;
 
 /// A request to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ pub struct ResourceData {
     /// None if it does not exist now.
     pub view: Result<Option<ResourceBody>, String>,
     /// How long ago its first leases were renewed; empty if the caller may not see it.
-    pub ages: RenewalAges,
+    pub ages: AgesByLease,
     pub waiters: Result<Vec<WaiterBody>, String>,
     pub coverage: Result<CoverageBody, String>,
     /// Newest first.

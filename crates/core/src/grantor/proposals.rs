@@ -138,9 +138,10 @@ impl Grantor {
     fn propose(&mut self, request: &Request<'_>, command: &[u8]) -> Result<(), Refusal> {
         let (now, principal) = (self.now(), request.caller.principal);
         let own = self.table.proposals.iter(now).filter(|(_, known)| *known.proposer == *principal);
-        let mut count = 0;
+        let (mut count, mut own_bytes) = (0, command.len());
         for (id, known) in own {
             count += 1;
+            own_bytes += known.command.len();
             if *known.command == *command {
                 return Err(Refusal::ApprovalRequired { proposal: id });
             }
@@ -148,6 +149,10 @@ impl Grantor {
         if count >= limits::PROPOSALS_PER_IDENTITY {
             let max = limits::PROPOSALS_PER_IDENTITY as u64;
             return Err(Refusal::Exhausted { limit: Limit::IdentityProposals, max, got: max + 1 });
+        }
+        if own_bytes > limits::PROPOSAL_BYTES_PER_IDENTITY {
+            let (max, got) = (limits::PROPOSAL_BYTES_PER_IDENTITY as u64, own_bytes as u64);
+            return Err(Refusal::Exhausted { limit: Limit::ProposalBytes, max, got });
         }
         if self.table.proposals.iter(now).count() >= limits::PROPOSALS {
             let max = limits::PROPOSALS as u64;

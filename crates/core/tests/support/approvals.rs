@@ -3,7 +3,7 @@
 use leasehold_core::access::{
     AccessGrant, Action, ApprovalRules, Caller, DangerousAction, RequestOrigin, Rights, Role, Via,
 };
-use leasehold_core::charter::{AfterRevocation, Charter, Preemption};
+use leasehold_core::charter::{AfterRevocation, Charter, Preemption, Target};
 use leasehold_core::command::{
     Acquire, Answer, Command, Handoff, HandoffMode, Input, LeaseSelector, OpenSession, Proof, Request, Revoke,
 };
@@ -11,7 +11,7 @@ use leasehold_core::grantor::{
     ActAlone, AuditChange, Grantor, Output, RecoveredGrantor, RestoreSpec, TenureOptions, recover,
 };
 use leasehold_core::lease::{Access, EndReason, Validity};
-use leasehold_core::limits::{PROPOSAL_TTL, PROPOSALS_PER_IDENTITY};
+use leasehold_core::limits::{PROPOSAL_BYTES_PER_IDENTITY, PROPOSAL_TTL, PROPOSALS_PER_IDENTITY};
 use leasehold_core::record::BatchHeader;
 use leasehold_core::refusal::{Limit, Refusal, RefusalSubject};
 use leasehold_core::time::{Instant, Now, WallClock};
@@ -195,6 +195,7 @@ pub fn check() -> Result<(), String> {
     a_proposal_expires_and_can_be_withdrawn()?;
     proposals_survive_a_failover()?;
     only_what_could_be_executed_is_proposed()?;
+    one_identity_does_not_fill_the_list_of_proposals()?;
     a_charter_needs_the_approval_of_what_it_replaces()?;
     a_handoff_of_anothers_lease_is_a_revocation()?;
     a_quarantine_is_not_waived_or_shortened_alone()?;
@@ -307,6 +308,23 @@ pub fn only_what_could_be_executed_is_proposed() -> Result<(), String> {
     let set = |max_ttl_ms| Command::SetMaxTtl { max_ttl_ms, comment: "more" };
     expect("an identity has a limited number of proposals", scene.by(ANN, "", set(1_000_000)), full)?;
     expect("another identity is not affected", scene.by(BOB, "", set(1_000_000)), required(max + 1))
+}
+
+pub fn one_identity_does_not_fill_the_list_of_proposals() -> Result<(), String> {
+    let mut scene = Scene::new(&[DangerousAction::Revoke]);
+    let target = |number| Target { name: format!("t{number}"), at: "x".repeat(1_000), mode: None, reporter: None };
+    let large = Charter { targets: (0..10).map(target).collect(), ..Charter::default() };
+    for number in 1..=6 {
+        let answer = scene.by(ANN, "", set_charter(&format!("jobs/{number}"), large.clone()));
+        expect("it is proposed", answer, required(number))?;
+    }
+    let answer = scene.by(ANN, "", set_charter("jobs/7", large.clone()));
+    let is_full = |answer: &Answer| {
+        let limit = |refusal: &Refusal| matches!(refusal, Refusal::Exhausted { limit: Limit::ProposalBytes, max, .. } if *max == PROPOSAL_BYTES_PER_IDENTITY as u64);
+        matches!(answer, Answer::Refused(refusal) if limit(refusal))
+    };
+    expect("an identity has a share of the bytes", is_full(&answer), true)?;
+    expect("another identity is not affected", scene.by(BOB, "", set_charter("jobs/7", large)), required(7))
 }
 
 fn set_charter(prefix: &str, charter: Charter) -> Command<'_> {

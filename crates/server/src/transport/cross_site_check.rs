@@ -58,7 +58,9 @@ impl AllowedHosts {
                 return Err(unknown_host(host));
             }
         }
-        check_site(headers, authority.or(host).unwrap_or_default(), is_link_to_page(method, uri, headers))
+        // With TLS a plain page under the name of this server is that of an attacker. Without it, TLS may end at a reverse proxy.
+        let schemes: &[&str] = if self.tls.is_some() { &["https"] } else { &["http", "https"] };
+        check_site(headers, schemes, authority.or(host).unwrap_or_default(), is_link_to_page(method, uri, headers))
     }
 
     fn allows(&self, authority: &str) -> bool {
@@ -103,10 +105,10 @@ fn is_link_to_page(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
 }
 
 /// Fails if the browser states that a page of another origin sends the request, unless a person followed a link.
-fn check_site(headers: &HeaderMap, authority: &str, is_link: bool) -> Result<(), Box<v1::Problem>> {
+fn check_site(headers: &HeaderMap, schemes: &[&str], authority: &str, is_link: bool) -> Result<(), Box<v1::Problem>> {
     let is_own = |origin: &HeaderValue| {
         let page = origin.to_str().ok().and_then(|text| text.split_once("://"));
-        page.is_some_and(|(scheme, page)| ["http", "https"].contains(&scheme) && page.eq_ignore_ascii_case(authority))
+        page.is_some_and(|(scheme, page)| schemes.contains(&scheme) && page.eq_ignore_ascii_case(authority))
     };
     let is_direct = |site: &HeaderValue| site == "same-origin" || site == "none";
     let next_step = "Send it from a program, or open the address directly.";
@@ -268,6 +270,16 @@ mod tests {
         }
         let both = [("host", "localhost"), ("origin", "http://localhost"), ("origin", "http://evil.test")];
         assert_eq!(check(&[], &both), Err("origin".to_owned()));
+    }
+
+    #[test]
+    fn with_tls_a_page_that_was_loaded_without_it_is_refused() {
+        let from = |origin: &'static str| {
+            let headers = HeaderMap::from_iter([(header::ORIGIN, HeaderValue::from_static(origin))]);
+            check_site(&headers, &["https"], "lease.example:7421", false).map_err(|problem| problem.field)
+        };
+        assert_eq!(from("https://lease.example:7421"), Ok(()));
+        assert_eq!(from("http://lease.example:7421"), Err("origin".to_owned()));
     }
 
     #[test]

@@ -238,14 +238,15 @@ async fn a_form_that_no_browser_encodes_acts_on_nothing() {
     ok(&mut scene.admin, "POST /v1/leases/jobs/%EF%BF%BD:acquire", body).await;
     let fields = ["jobs%2F%FF", "jobs%2F%F", "jobs%2F%zz", "jobs%2F\u{fffd}", "jobs%2F%EF%BF%BD&comment=no#"];
     for field in fields {
-        let body = format!("resource={field}&comment=no");
+        let body = format!("resource={field}&leases=0.0&comment=no");
         let (status, text) = operator.request("POST /ui/actions/revoke", FORM, &body).await;
         assert_eq!(status, 400, "{field}: {text}");
         assert!(text.contains("body"), "{field}: {text}");
     }
     assert_eq!(holder_of(&mut scene.admin, "jobs/%EF%BF%BD").await, "worker-9");
-    let (status, text) =
-        operator.request("POST /ui/actions/revoke", FORM, "resource=jobs%2F%EF%BF%BD&comment=yes").await;
+    let preview = page(&mut operator, "/ui/actions/revoke?resource=jobs%2F%EF%BF%BD").await;
+    let body = form_of(&preview, "comment=yes");
+    let (status, text) = operator.request("POST /ui/actions/revoke", FORM, &body).await;
     assert_eq!(status, 303, "a browser encodes it: {text}");
 }
 

@@ -7,7 +7,7 @@ use leasehold_server::audit::{ExportTail, ExportTailError, HeadCheck, hex};
 use leasehold_server::dashboard::trace_file::{TraceHead, TraceParameters, read_chain};
 
 use crate::output::CommandError;
-use crate::resource_sentence::{RenewalAges, hold_sentence, renewal_ages};
+use crate::resource_sentence::{AgesByLease, hold_sentence, renewal_ages};
 
 /// Most bytes of the chain in a file.
 const MAX_CHAIN_BYTES: usize = 64 << 20;
@@ -121,7 +121,7 @@ async fn latest_entries(
 }
 
 /// Held leases that nothing has renewed for half of their ttl: the token number, and the time of the last renewal.
-fn silent_leases(view: &ResourceBody, ages: &RenewalAges, now_ms: u64) -> Vec<(u64, u64)> {
+fn silent_leases(view: &ResourceBody, ages: &AgesByLease, now_ms: u64) -> Vec<(u64, u64)> {
     let silent = view.leases.iter().filter_map(|lease| {
         let ttl = lease.ttl_ms?;
         let silence = *ages.get(&lease.lease)?;

@@ -10,9 +10,9 @@ use crate::table::{format_duration, format_time};
 use crate::top::job::ResourceData;
 use crate::top::page_content::{Tone, ToneText};
 
-type Line = Vec<ToneText>;
+type TonedLine = Vec<ToneText>;
 
-pub fn lines(data: &ResourceData, time_ms: u64) -> Vec<Line> {
+pub fn lines(data: &ResourceData, time_ms: u64) -> Vec<TonedLine> {
     let mut lines = Vec::new();
     match &data.view {
         Ok(Some(view)) => {
@@ -61,7 +61,7 @@ pub fn lines(data: &ResourceData, time_ms: u64) -> Vec<Line> {
     lines
 }
 
-fn lease_lines(view: &ResourceBody, time_ms: u64) -> Vec<Line> {
+fn lease_lines(view: &ResourceBody, time_ms: u64) -> Vec<TonedLine> {
     let mut lines = heading("LEASES");
     if view.leases.is_empty() {
         lines.push(indented("no lease is held", Tone::Dim));
@@ -88,7 +88,7 @@ fn lease_lines(view: &ResourceBody, time_ms: u64) -> Vec<Line> {
     lines
 }
 
-fn target_line(target: &leasehold::json::TargetCoverageBody) -> Line {
+fn target_line(target: &leasehold::json::TargetCoverageBody) -> TonedLine {
     let name = if target.name.is_empty() { "no target is known" } else { &target.name };
     let (state, tone) = match &target.hole {
         Some(hole) => {
@@ -102,14 +102,14 @@ fn target_line(target: &leasehold::json::TargetCoverageBody) -> Line {
     vec![ToneText::plain(format!("  {name}  ")), ToneText::new(state, tone), ToneText::new(refused, Tone::Warn)]
 }
 
-fn heading(text: &str) -> Vec<Line> {
+fn heading(text: &str) -> Vec<TonedLine> {
     vec![Vec::new(), vec![ToneText::dim(text)]]
 }
 
-fn indented(text: impl Into<String>, tone: Tone) -> Line {
+fn indented(text: impl Into<String>, tone: Tone) -> TonedLine {
     vec![ToneText::plain("  "), ToneText::new(text, tone)]
 }
 
-fn problem_line(problem: &str) -> Line {
+fn problem_line(problem: &str) -> TonedLine {
     indented(problem, Tone::Bad)
 }
