@@ -89,6 +89,25 @@ fn leases_are_shown_described_and_revoked_after_a_preview() {
     quit(terminal).wait_for("revoke jobs/report: incident 1042: q is stuck");
 }
 
+#[test]
+fn an_action_is_for_the_holder_of_its_preview_and_not_for_the_next_one() {
+    let server = Server::start();
+    let token = server.acquire("jobs/report", "worker-1");
+    let mut terminal = top(&server.address, &["--interval", "200ms"], (120, 30));
+    terminal.wait_for("worker-1");
+    terminal.press("r");
+    terminal.wait_for("worker-1 loses token");
+    terminal.press("it is stuck");
+    terminal.wait_for("Reason: it is stuck");
+    server.run(&["release", "jobs/report", "--token", &token]).ok();
+    server.acquire("jobs/report", "worker-2");
+    terminal.press(ENTER);
+    terminal.wait_for("the lease of the preview has ended");
+    assert_eq!(server.json(&["show", "jobs/report"])["leases"][0]["holder"], "worker-2");
+    terminal.press(ESC);
+    quit(terminal);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn waits_deadlocks_audit_and_the_other_views_are_reached_by_their_words() {
     let server = Server::start();

@@ -3,7 +3,7 @@
 use leasehold::json::{
     AuditEntryBody, ClusterBody, CoverageBody, DeadlockBody, ListedLeaseBody, ResourceBody, StatusBody, WaiterBody,
 };
-use leasehold::types::LeaseSort;
+use leasehold::types::{LeaseId, LeaseSort};
 use leasehold_server::dashboard::action_effects::OperatorAction;
 use leasehold_server::dashboard::handovers::HandoverRow;
 
@@ -18,8 +18,8 @@ pub enum ServerJob {
     Refresh(ScreenQuery),
     /// What an action would do.
     Preview(OperatorAction, String),
-    /// An action on a resource, with its reason.
-    Act(OperatorAction, String, String),
+    /// An action on a resource, on the leases of its preview, with its reason.
+    Act(OperatorAction, String, Vec<LeaseId>, String),
 }
 
 /// A page.
@@ -99,6 +99,8 @@ pub struct ResourceData {
 /// What an action would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PreviewText {
+    /// The leases that it concerns, and that the action is limited to.
+    pub leases: Vec<LeaseId>,
     pub effects: Vec<String>,
     /// What the targets do to the old holder: whether all refuse it, a summary, and a line for each.
     pub targets: Option<(bool, String, Vec<String>)>,

@@ -386,9 +386,12 @@ impl ScreenModel {
                     Some(Ok(_)) if reason.is_empty() => Some("a reason is required".to_owned()),
                     Some(Ok(_)) => None,
                 };
-                if dialog.problem.is_none() {
+                if dialog.problem.is_none()
+                    && let Some(Ok(preview)) = &dialog.preview
+                {
+                    let leases = preview.leases.clone();
                     dialog.sent = true;
-                    update = Update::job(ServerJob::Act(dialog.action, dialog.resource.clone(), reason));
+                    update = Update::job(ServerJob::Act(dialog.action, dialog.resource.clone(), leases, reason));
                 }
             }
             _ => {

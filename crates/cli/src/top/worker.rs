@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use leasehold::admin::{AfterRevocation, HandoffMode, Revoke};
 use leasehold::json::TargetCoverageBody;
-use leasehold::types::{EndReason, Handoff, LeaseSelector};
-use leasehold::{Client, Endpoints, Error};
+use leasehold::types::{EndReason, Handoff, LeaseId, LeaseSelector};
+use leasehold::{Client, Code, Endpoints, Error};
 use leasehold_core::coverage::Hole;
 use leasehold_server::dashboard::action_effects::{
     ActionFacts, AffectedLease, AffectedTarget, EffectSentence, EffectText, OperatorAction,
@@ -96,8 +96,8 @@ impl ServerWorker {
                 let result = self.preview(action, &resource).await.map_err(|error| error.to_string());
                 ServerAnswer::Preview { action, resource, result }
             }
-            ServerJob::Act(action, resource, reason) => {
-                let result = self.act(action, &resource, &reason).await.map_err(|error| error.to_string());
+            ServerJob::Act(action, resource, leases, reason) => {
+                let result = self.act(action, &resource, &leases, &reason).await.map_err(|error| error.to_string());
                 ServerAnswer::Acted { action, resource, reason, result }
             }
         }
@@ -126,6 +126,12 @@ impl ServerWorker {
 
     async fn preview(&self, action: OperatorAction, resource: &str) -> Result<PreviewText, Error> {
         let view = self.client.show(resource).await?;
+        if action.is_of_leases() && view.held != view.leases.len() as u64 {
+            let message = format!("{resource} has {} leases, more than one dialog acts on; use `leasehold revoke`", view.held);
+            return Err(Error::new(Code::ResourceExhausted, message));
+        }
+        let ids: Result<Vec<LeaseId>, _> = view.leases.iter().map(|lease| lease.lease.parse()).collect();
+        let ids = ids.map_err(|error| Error::new(Code::Internal, format!("a lease id of the server: {error}")))?;
         let next = self.client.first_waiters(resource, 1).await?;
         let charter = self.client.charters(Some(resource)).await?.into_iter().next().map(|(_, charter)| charter);
         let coverage = self.client.coverage(resource).await.ok();
@@ -159,29 +165,51 @@ impl ServerWorker {
         let targets = facts
             .target_outcome()
             .map(|outcome| (outcome.is_fenced, outcome.summary, outcome.lines.into_iter().map(sentence).collect()));
-        Ok(PreviewText { effects: facts.effects().into_iter().map(sentence).collect(), targets })
+        Ok(PreviewText { leases: ids, effects: facts.effects().into_iter().map(sentence).collect(), targets })
     }
 
-    async fn act(&self, action: OperatorAction, resource: &str, reason: &str) -> Result<(), Error> {
+    async fn act(
+        &self,
+        action: OperatorAction,
+        resource: &str,
+        leases: &[LeaseId],
+        reason: &str,
+    ) -> Result<(), Error> {
         match action {
-            OperatorAction::Revoke => {
-                let revoke = Revoke {
-                    selector: LeaseSelector::Resource(resource),
-                    reason: EndReason::Operator,
-                    comment: reason,
-                    grace_ms: 0,
-                };
-                self.client.revoke(&revoke).await
-            }
+            OperatorAction::Revoke => self.revoke(leases, reason).await,
             OperatorAction::Handoff => {
-                let selector = LeaseSelector::Resource(resource);
+                let Some(lease) = leases.first() else { return Err(ended_meanwhile()) };
+                let selector = LeaseSelector::Id(*lease);
                 let handoff = Handoff { selector, number: None, to: None, mode: None, drain_ms: None };
-                self.client.handoff(&handoff, None).await
+                match self.client.handoff(&handoff, None).await {
+                    Err(error) if error.code() == Some(Code::NotFound) => Err(ended_meanwhile()),
+                    other => other,
+                }
             }
             OperatorAction::Free => self.client.free(resource, reason).await,
             OperatorAction::Waive => self.client.waive_quarantine(reason).await,
         }
     }
+
+    /// Revokes the leases of the preview, and none that was granted since.
+    async fn revoke(&self, leases: &[LeaseId], reason: &str) -> Result<(), Error> {
+        let mut revoked = 0;
+        for lease in leases {
+            let selector = LeaseSelector::Id(*lease);
+            let revoke = Revoke { selector, reason: EndReason::Operator, comment: reason, grace_ms: 0 };
+            match self.client.revoke(&revoke).await {
+                Ok(()) => revoked += 1,
+                Err(error) if error.code() == Some(Code::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if revoked == 0 { Err(ended_meanwhile()) } else { Ok(()) }
+    }
+}
+
+fn ended_meanwhile() -> Error {
+    let message = "the lease of the preview has ended, and nothing was done; press Esc and look again";
+    Error::new(Code::Conflict, message)
 }
 
 fn sentence(parts: EffectSentence) -> String {

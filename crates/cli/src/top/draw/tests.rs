@@ -144,6 +144,7 @@ fn no_size_and_no_state_makes_the_drawing_fail() {
         action: OperatorAction::Revoke,
         resource: "ä".repeat(300),
         preview: Some(Ok(PreviewText {
+            leases: Vec::new(),
             effects: vec!["w loses token 7. ".repeat(30); 20],
             targets: Some((false, "holes".into(), vec!["t".into(); 30])),
         })),
@@ -181,6 +182,7 @@ fn an_action_shows_its_effects_before_it_is_done() {
         action: OperatorAction::Revoke,
         resource: "jobs/a".into(),
         preview: Some(Ok(PreviewText {
+            leases: Vec::new(),
             effects: vec!["w loses token 7. Its session is notified at once.".into(), "Next in line is w-2.".into()],
             targets: Some((
                 false,

@@ -2,6 +2,7 @@ use leasehold::json::{LeaseBody, ListedLeaseBody, StatusBody};
 
 use super::*;
 use crate::top::job::{LeaseQuery, PreviewText, ScreenQuery, ServerOverview};
+use leasehold::types::LeaseId;
 
 pub fn status() -> StatusBody {
     StatusBody {
@@ -211,14 +212,15 @@ fn an_action_needs_a_preview_and_a_reason() {
     answer(&mut model, leases(&["a"], None));
     assert_eq!(keys(&mut model, "r"), [ServerJob::Preview(OperatorAction::Revoke, "a".into())]);
     assert_eq!(keys(&mut model, "stuck\n"), [], "no preview yet");
-    let preview = PreviewText { effects: vec!["w loses token 7.".into()], targets: None };
+    let leases = vec![LeaseId { slot: 3, reuse: 1 }];
+    let preview = PreviewText { leases: leases.clone(), effects: vec!["w loses token 7.".into()], targets: None };
     let (action, resource) = (OperatorAction::Revoke, "a".to_owned());
     model.answer(ServerAnswer::Preview { action, resource: resource.clone(), result: Ok(preview.clone()) });
     model.key(Key::CtrlU);
     assert_eq!(keys(&mut model, "  \n"), [], "a blank reason");
     assert!(matches!(&model.focus, Focus::Action(dialog) if dialog.problem.as_deref() == Some("a reason is required")));
     let jobs = keys(&mut model, "worker q is stuck\n");
-    assert_eq!(jobs, [ServerJob::Act(action, "a".into(), "worker q is stuck".into())]);
+    assert_eq!(jobs, [ServerJob::Act(action, "a".into(), leases, "worker q is stuck".into())]);
     assert_eq!(keys(&mut model, "\n\nq"), [], "it is sent once, and letters quit nothing");
     let refused = ServerAnswer::Acted {
         action,
