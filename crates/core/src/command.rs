@@ -2,11 +2,11 @@
 
 mod answer;
 mod proposed_command;
-mod request;
+mod request_envelope;
 
 pub use answer::*;
 pub(crate) use proposed_command::{ProposedCommand, ProposedSubject};
-pub use request::{Proof, ProvenTokens, Request, RequestId};
+pub use request_envelope::{Proof, ProvenTokens, Request, RequestId};
 
 use crate::access::Rights;
 use crate::charter::Charter;

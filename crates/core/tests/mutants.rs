@@ -77,7 +77,7 @@ fn checks() -> Vec<Check> {
     checks.push(("rule: batches are chained".into(), Box::new(batches_are_chained)));
     checks.push(("rule: requests are bounded".into(), Box::new(requests_are_bounded)));
     checks.push(("rule: two persons approve".into(), Box::new(support::approvals::check)));
-    checks.push(("rule: keys of clients".into(), Box::new(support::client_idempotency_keys::check)));
+    checks.push(("rule: keys of clients".into(), Box::new(support::client_idempotency_key_rules::check)));
     checks.push(("rule: changes name their caller".into(), Box::new(support::attribution::changes_name_their_caller)));
     checks.push(("rule: queries show what may be read".into(), Box::new(queries_show_only_what_may_be_read)));
     for (name, which) in [

@@ -29,7 +29,7 @@ mod log_windows;
 pub mod metrics;
 pub mod otlp;
 pub mod pending_replies;
-pub mod principal;
+pub mod principal_name;
 pub mod queue_waits;
 pub mod random;
 pub mod recovery;

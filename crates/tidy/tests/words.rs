@@ -15,7 +15,7 @@ const ALLOWED: [(&str, &str, &str); 8] = [
     ("crates/tidy/tests/words.rs", "", "the tests of the list"),
     ("crates/fence/tests/postgres/version1.sql", "", "the schema of version 1, as it was installed"),
     ("crates/fence/tests/sqlite/version1.sql", "", "the schema of version 1, as it was installed"),
-    ("crates/core/tests/support/scene_commands.rs", "told", "a command of the story format"),
+    ("crates/core/tests/support/story_events.rs", "told", "a command of the story format"),
     ("docs/internals/stories.md", "told", "a command of the story format"),
     ("crates/cli/tests/cluster/incompatible_etcd.rs", "somebody", "a value in etcd"),
     ("crates/tidy/tests/type_names.rs", "", "the list of names that are not nouns"),

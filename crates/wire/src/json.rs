@@ -11,9 +11,9 @@ mod cluster;
 mod coverage;
 mod done;
 mod event;
+mod held_lease_request;
 mod keys;
 mod lease_batch;
-mod lease_command;
 mod lease_request;
 mod lease_response;
 mod problem;
@@ -37,13 +37,13 @@ pub use coverage::{
 };
 pub use done::DoneBody;
 pub use event::EventBody;
+pub use held_lease_request::{
+    CollectBelowBody, CollectBody, PinBody, ProgressBody, PutBody, ResizeBody, RevisionBody, TokenBody, VetoBody,
+};
 pub use keys::{PublicSealKeyBody, SealKeySetBody};
 pub use lease_batch::{
     AcquireAllBody, GrantsBody, LeaseNumberBody, RenewLeasesBody, RenewedLeaseBody, RenewedLeasesBody,
     ResourceAccessBody,
-};
-pub use lease_command::{
-    CollectBelowBody, CollectBody, PinBody, ProgressBody, PutBody, ResizeBody, RevisionBody, TokenBody, VetoBody,
 };
 pub use lease_request::{
     AcquireBody, CapacityBody, CheckBody, FreeBody, HandoffBody, ReleaseBody, RenewBody, RevokeBody,

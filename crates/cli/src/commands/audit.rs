@@ -1,6 +1,6 @@
 //! `leasehold audit`: exports the audit log and its signed heads, verifies them with or without a server, and lists denials.
 
-mod trace_page;
+mod verify_trace_page;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -105,8 +105,8 @@ fn run_verify(args: &VerifyArgs, global: &GlobalArgs) -> CommandResult {
     let proof = match &args.file {
         Some(file) => {
             let mut opened = BufReader::new(open(file)?);
-            if trace_page::is_page(&mut opened) {
-                return trace_page::verify(opened, file, known, global);
+            if verify_trace_page::is_page(&mut opened) {
+                return verify_trace_page::verify(opened, file, known, global);
             }
             verify(opened, file, known)?
         }

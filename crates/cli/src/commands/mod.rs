@@ -2,6 +2,7 @@
 //!
 //! Larger commands have their own module in `src`: `serve`, `run`, `fence`, `coverage`, `bench`, `demo`, `dev_cluster`.
 
+mod access_grant_args;
 pub mod acquire;
 mod alone_arg;
 pub mod approve;
@@ -17,7 +18,6 @@ pub mod completions;
 pub mod config;
 pub mod deadlocks;
 pub mod free;
-mod grant_args;
 pub mod handoff;
 pub mod health;
 pub mod held_by;

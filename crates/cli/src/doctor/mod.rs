@@ -4,6 +4,7 @@
 
 mod certificates;
 mod clocks;
+mod cluster_checks;
 mod configuration;
 mod data_directory;
 mod finding;
@@ -12,7 +13,6 @@ mod limits;
 mod metrics_page;
 mod server_answers;
 mod servers;
-mod service_state;
 
 use std::path::PathBuf;
 use std::time::Duration;

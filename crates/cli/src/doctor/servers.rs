@@ -27,7 +27,7 @@ pub async fn check(global: &GlobalArgs, limit: Duration) -> Result<Vec<Finding>,
         Err(error) => {
             let next = format!("{}; correct the options of the connection", error.next_step().trim_end_matches('.'));
             let found = Finding::error("connection", error.message().to_owned(), next);
-            return Ok([found].into_iter().chain(service_state::not_checked()).collect());
+            return Ok([found].into_iter().chain(cluster_checks::not_checked()).collect());
         }
     };
     let tls = tls.filter(|_| uses_tls);
@@ -37,7 +37,7 @@ pub async fn check(global: &GlobalArgs, limit: Duration) -> Result<Vec<Finding>,
             "an address requires TLS, and no CA certificate is given",
             "pass --tls-ca with --tls-cert and --tls-key, or with --bearer-file",
         );
-        return Ok([found].into_iter().chain(service_state::not_checked()).collect());
+        return Ok([found].into_iter().chain(cluster_checks::not_checked()).collect());
     }
     let bearer = global.bearer().and_then(|file| std::fs::read_to_string(file).ok()).map(|text| text.trim().to_owned());
     let each = endpoints.addresses().iter().map(|address| {
@@ -49,7 +49,7 @@ pub async fn check(global: &GlobalArgs, limit: Duration) -> Result<Vec<Finding>,
         findings.extend(found);
         answers.push(answer);
     }
-    findings.extend(service_state::check(&Client::from(endpoints), &answers, limit).await);
+    findings.extend(cluster_checks::check(&Client::from(endpoints), &answers, limit).await);
     Ok(findings)
 }
 

@@ -9,10 +9,10 @@ mod http;
 #[cfg(feature = "nats")]
 mod nats;
 mod postgres;
-mod postgres_command;
 mod probe;
 #[cfg(feature = "redis")]
 mod redis;
+mod run_fence_postgres;
 mod sqlite;
 mod startup_options;
 mod timeouts;

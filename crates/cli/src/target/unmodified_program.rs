@@ -9,7 +9,7 @@ use leasehold_fence::proxy::UpstreamUrl;
 use super::address::{Location, TargetAddress};
 use super::startup_options::StartupOptions;
 use super::timeouts::{ACTION_TIMEOUT, within};
-use super::{http, postgres_command};
+use super::{http, run_fence_postgres};
 use crate::output::CommandError;
 
 /// A claimed target, and what the command needs to write to it.
@@ -24,7 +24,7 @@ impl TargetAddress {
     /// Fails if no target of this kind can fence an unchanged command, or if the address is invalid for it.
     pub fn check_command_fence(&self) -> Result<(), Error> {
         match &self.location {
-            Location::Postgres(url) => postgres_command::check_address(url, self.source),
+            Location::Postgres(url) => run_fence_postgres::check_address(url, self.source),
             Location::Http(url) => upstream(url).map(drop),
             #[cfg(feature = "redis")]
             Location::Redis(_) => Err(cannot(
@@ -57,7 +57,8 @@ impl TargetAddress {
         let work = async {
             match &self.location {
                 Location::Postgres(url) => {
-                    let target = postgres_command::CommandDatabase { url, source: self.source, shown: self.redacted() };
+                    let target =
+                        run_fence_postgres::CommandDatabase { url, source: self.source, shown: self.redacted() };
                     target.claim(fence_id, token, timeout).await.map(CommandFence::Postgres)
                 }
                 Location::Http(url) => {

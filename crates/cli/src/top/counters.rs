@@ -1,8 +1,8 @@
-//! ServerCounters of the server for the header, read from its metrics, and the rates between two readings.
+//! Counters of the server for the header, read from its metrics, and the rates between two readings.
 
 use std::time::Duration;
 
-/// ServerCounters at one moment. Those of the server's own work start with it.
+/// Counters at one moment. Those of the server's own work start with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServerCounters {
     /// Renewals, alone and in batches.

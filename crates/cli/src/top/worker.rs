@@ -127,7 +127,8 @@ impl ServerWorker {
     async fn preview(&self, action: OperatorAction, resource: &str) -> Result<PreviewText, Error> {
         let view = self.client.show(resource).await?;
         if action.is_of_leases() && view.held != view.leases.len() as u64 {
-            let message = format!("{resource} has {} leases, more than one dialog acts on; use `leasehold revoke`", view.held);
+            let message =
+                format!("{resource} has {} leases, more than one dialog acts on; use `leasehold revoke`", view.held);
             return Err(Error::new(Code::ResourceExhausted, message));
         }
         let ids: Result<Vec<LeaseId>, _> = view.leases.iter().map(|lease| lease.lease.parse()).collect();
@@ -168,13 +169,7 @@ impl ServerWorker {
         Ok(PreviewText { leases: ids, effects: facts.effects().into_iter().map(sentence).collect(), targets })
     }
 
-    async fn act(
-        &self,
-        action: OperatorAction,
-        resource: &str,
-        leases: &[LeaseId],
-        reason: &str,
-    ) -> Result<(), Error> {
+    async fn act(&self, action: OperatorAction, resource: &str, leases: &[LeaseId], reason: &str) -> Result<(), Error> {
         match action {
             OperatorAction::Revoke => self.revoke(leases, reason).await,
             OperatorAction::Handoff => {

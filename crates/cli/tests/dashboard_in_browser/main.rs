@@ -6,9 +6,9 @@
 
 mod actions;
 mod chromium;
+mod crowded_server;
 mod deadlocks;
 mod foreign_pages;
-mod full_server;
 mod images;
 mod keys;
 mod many_leases;

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::chromium::Chromium;
-use crate::full_server::{FullServer, name};
+use crate::crowded_server::{FullServer, name};
 use crate::page::Page;
 use crate::support::Server;
 use crate::views::assert_quiet;

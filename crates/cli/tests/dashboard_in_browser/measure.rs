@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::chromium::Chromium;
-use crate::full_server::FullServer;
+use crate::crowded_server::FullServer;
 use crate::many_leases::paths;
 use crate::page::Page;
 use crate::support::Server;

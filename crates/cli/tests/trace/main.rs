@@ -2,8 +2,8 @@
 
 mod access;
 mod browser;
+mod edge_cases;
 mod forgery;
-mod history;
 mod story;
 #[path = "../support/mod.rs"]
 mod support;

@@ -7,15 +7,15 @@ pub mod approvals;
 pub mod attribution;
 mod caller_proof;
 mod checks;
-pub mod client_idempotency_keys;
+pub mod client_idempotency_key_rules;
 mod commands;
 mod expect;
 mod labels;
 mod queries;
 mod scenario;
-mod scene_commands;
 mod story;
 mod story_charters;
+mod story_events;
 mod target;
 mod tokenizer;
 

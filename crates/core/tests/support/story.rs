@@ -152,7 +152,7 @@ fn run_line(scenario: &mut Scenario, line: &Line<'_>) -> Result<(), String> {
     if line.words[0] == "old:" {
         return run_on_replaced(scenario, line);
     }
-    if let Some(actual) = super::scene_commands::run_line(scenario, &line.words)? {
+    if let Some(actual) = super::story_events::run_line(scenario, &line.words)? {
         return actual.check(line.expected, &mut scenario.labels);
     }
     if line.expected == "unavailable" {

@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use super::PrincipalLimits;
 use super::limits_text::LimitsText;
-use crate::principal::check_principal;
+use crate::principal_name::check_principal;
 use crate::toml_file::{self, TomlFileError};
 
 /// Most grants of a file.

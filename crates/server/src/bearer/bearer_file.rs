@@ -10,7 +10,7 @@ use toml::value::Datetime;
 use super::timestamp::{self, timestamp_text};
 use super::token_text::{ID_DIGITS, is_id};
 use crate::hex::{hex, unhex};
-use crate::principal::check_principal;
+use crate::principal_name::check_principal;
 use crate::toml_file::{self, TomlFileError};
 
 /// Most tokens of a file.

@@ -14,7 +14,7 @@ use leasehold_wire::{Code, MAX_TRANSPORT_BYTES, v1};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error_layer::{body_too_large, invalid};
-use super::grpc_requests::{is_grpc, is_streamed, malformed_message, message_too_large, problem_response};
+use super::grpc_detection::{is_grpc, is_streamed, malformed_message, message_too_large, problem_response};
 use super::identity_traffic::{BodyKind, IdentityTraffic, TrafficBytes};
 use super::limits::{BODY_BYTES, CONNECTION_BODY_BYTES};
 use crate::metrics::{BODY_BYTES_LIMIT, Metrics};

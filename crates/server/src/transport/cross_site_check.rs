@@ -13,7 +13,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use leasehold_wire::{Code, v1};
 
-use super::grpc_requests::{is_grpc, problem_response};
+use super::grpc_detection::{is_grpc, problem_response};
 use super::tls::TlsHandle;
 use crate::metrics::Metrics;
 

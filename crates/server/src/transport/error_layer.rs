@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use leasehold_wire::{Code, MESSAGE_BYTES_LIMIT, METADATA_CODE, problem_from_status, v1};
 use tonic::Status;
 
-use super::grpc_requests::{OPEN_METHODS, SERVICE_PATH, is_grpc, problem_of_status, problem_response, unknown_method};
+use super::grpc_detection::{OPEN_METHODS, SERVICE_PATH, is_grpc, problem_of_status, problem_response, unknown_method};
 use super::http_problem::{HttpProblem, ProblemExt};
 use crate::metrics::Metrics;
 

@@ -17,7 +17,7 @@ use super::body_limit::{BodyBudget, ConnectionBodies};
 use super::connection_counts::{ConnectionCounts, ConnectionRefusal, CountedServer};
 use super::connection_deadlines::{Connection, IdleTimeout};
 use super::connection_limit::ConnectionLimit;
-use super::grpc_requests::{HEALTH_CHECK_PATH, is_grpc, problem_response};
+use super::grpc_detection::{HEALTH_CHECK_PATH, is_grpc, problem_response};
 use super::identity_traffic::{IdentityTraffic, TrafficLimiter};
 use super::limits::TransportLimits;
 use super::peer_network::network_of;

@@ -10,7 +10,7 @@ mod connection_deadlines;
 mod connection_limit;
 mod cross_site_check;
 pub mod error_layer;
-mod grpc_requests;
+mod grpc_detection;
 mod http_problem;
 mod http_server;
 mod identity_traffic;
@@ -29,7 +29,7 @@ pub mod unix_socket;
 
 pub use connection_limit::{ConnectionLimit, ConnectionPermit};
 pub use cross_site_check::AllowedHosts;
-pub use grpc_requests::{OPEN_METHODS, SERVICE_PATH, is_grpc, problem_of_status, problem_response};
+pub use grpc_detection::{OPEN_METHODS, SERVICE_PATH, is_grpc, problem_of_status, problem_response};
 pub use http_problem::{HttpProblem, ProblemExt};
 pub use identity_traffic::{IdentityTraffic, TrafficLimiter, TrafficLimits, TrafficRules, WatchPermit, share};
 pub use limits::{BODY_BYTES, MAX_STREAMS, TransportLimits};

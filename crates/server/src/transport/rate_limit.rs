@@ -16,7 +16,7 @@ use axum::response::Response;
 use leasehold_wire::v1::request::Operation;
 use leasehold_wire::{Code, v1};
 
-use super::grpc_requests::{HEALTH_CHECK_PATH, SERVICE_PATH, SESSION_PATH, is_grpc, problem_response};
+use super::grpc_detection::{HEALTH_CHECK_PATH, SERVICE_PATH, SESSION_PATH, is_grpc, problem_response};
 use super::identity_traffic::{IdentityTraffic, TrafficLimiter};
 use super::peer_network::network_of;
 use super::token_bucket::TokenBucket;

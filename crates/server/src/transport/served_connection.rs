@@ -21,7 +21,7 @@ use super::body_limit::ConnectionBodies;
 use super::connection_activity::GuardedBody;
 use super::connection_counts::{ConnectionCounts, CountedRequest};
 use super::connection_deadlines::Connection;
-use super::grpc_requests::{SESSION_PATH, is_grpc, is_streamed, problem_response};
+use super::grpc_detection::{SESSION_PATH, is_grpc, is_streamed, problem_response};
 use super::limits::{CONNECTION_WINDOW, MAX_HEAD_BYTES, MAX_REFLECTION_BYTES, MAX_STREAMS, SEND_BUFFER, STREAM_WINDOW};
 use super::message_meter::MeteredBody;
 use super::shutdown_phase::ShutdownPhase;

@@ -8,7 +8,7 @@ use leasehold_wire::v1::response::Answer;
 use leasehold_wire::{problem_from_status, v1};
 
 use crate::access_server::{ADMIN, AccessServer, access_text, http_code, identity};
-use crate::attempts::grpc_code;
+use crate::every_action::grpc_code;
 use crate::transport_clients::{HttpConnection, acquire};
 
 const OPERATOR: &str = "uid:1";

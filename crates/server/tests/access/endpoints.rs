@@ -8,7 +8,7 @@ use leasehold_server::api::served;
 use leasehold_wire::problem_from_status;
 
 use crate::access_server::{ADMIN, AccessServer, http_code};
-use crate::attempts::{Attempt, Subject, Transport, http_request};
+use crate::every_action::{Attempt, Subject, Transport, http_request};
 use crate::transport_clients::{HttpConnection, connect};
 
 /// The action of every gRPC method. The session stream is opened by a hello, and carries one action per request.
@@ -201,7 +201,7 @@ fn every_action_is_requested_over_some_transport() {
     for action in Action::ALL {
         // The session of an idempotency key is opened for any request that carries one.
         let only_inside = matches!(action, Action::Withdraw | Action::OpenKeySession);
-        let on_stream = crate::attempts::is_stream_action(*action);
+        let on_stream = crate::every_action::is_stream_action(*action);
         assert!(only_inside || on_stream || requested.contains(action), "{action:?} is requested by no transport");
     }
 }

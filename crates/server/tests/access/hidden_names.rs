@@ -5,7 +5,7 @@ use prost::Message;
 use tonic::{Response, Status};
 
 use crate::access_server::{ADMIN, AccessServer};
-use crate::attempts::Subject;
+use crate::every_action::Subject;
 use crate::http_client::raw;
 use crate::transport_clients::GrpcClient;
 
@@ -49,7 +49,7 @@ async fn forbidden_and_unknown_names_get_the_same_bytes_over_http() {
         let missing = http_response(address, method, &path.replace("NAME", MISSING), body).await;
         assert_eq!(existing, missing, "{method} {path}");
         assert!(
-            !existing.contains(&number.to_string()) && !existing.contains(crate::attempts::HOLDER),
+            !existing.contains(&number.to_string()) && !existing.contains(crate::every_action::HOLDER),
             "{method} {path}: {existing}"
         );
     }

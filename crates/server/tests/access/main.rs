@@ -2,8 +2,8 @@
 
 mod access_server;
 mod approvals;
-mod attempts;
 mod endpoints;
+mod every_action;
 mod hidden_names;
 #[path = "../http_client/mod.rs"]
 mod http_client;
@@ -13,7 +13,7 @@ mod open_services;
 mod ownership;
 mod reload;
 mod rollback_evidence;
-mod secrets;
+mod same_identity;
 mod stamps;
 #[path = "../bad_input/transport_clients.rs"]
 #[allow(dead_code, reason = "each suite uses its own part")]

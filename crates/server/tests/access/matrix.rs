@@ -6,7 +6,7 @@ use leasehold_wire::v1::request::Operation;
 use leasehold_wire::v1::response::Answer;
 
 use crate::access_server::{ADMIN, AccessServer, access_file, identity};
-use crate::attempts::{Attempt, EMPTY, SEEN, Subject, Transport, is_about_name, is_query};
+use crate::every_action::{Attempt, EMPTY, SEEN, Subject, Transport, is_about_name, is_query};
 use crate::transport_clients::{HttpConnection, SessionStream, acquire, connect};
 
 /// How the name of a request relates to the prefix of the grant.

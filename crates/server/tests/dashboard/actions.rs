@@ -62,7 +62,7 @@ async fn a_handoff_asks_the_holder_and_a_free_needs_a_block() {
     let preview = page(&mut operator, "/ui/actions/handoff?resource=jobs%2Freport").await;
     assert!(preview.contains("is asked to stop within") && preview.contains("worker-3"), "{preview}");
     assert!(preview.contains("Reason, for the log of the server"), "its record has no comment: {preview}");
-    log_lines::collect();
+    log_collector::collect();
     let body = form_of(&preview, "comment=maintenance+now");
     let (status, text) = operator.request("POST /ui/actions/handoff", FORM, &body).await;
     assert_eq!(status, 303, "{text}");
@@ -70,7 +70,7 @@ async fn a_handoff_asks_the_holder_and_a_free_needs_a_block() {
     let body = form_of(&preview, "comment=maintenance+again");
     let (status, text) = operator.request("POST /ui/actions/handoff", FORM, &body).await;
     assert_eq!(status, 409, "{text}");
-    let [line] = &log_lines::lines_with("maintenance")[..] else { panic!("one handoff was accepted") };
+    let [line] = &log_collector::lines_with("maintenance")[..] else { panic!("one handoff was accepted") };
     assert!(line.contains("maintenance now") && line.contains("jobs/report") && line.contains("uid:1"), "{line}");
     let shown = page(&mut operator, "/ui/resource/jobs/report").await;
     assert!(shown.contains("<span class=\"pill warn\">draining</span>"), "{shown}");

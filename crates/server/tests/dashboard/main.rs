@@ -8,7 +8,7 @@ mod escaping;
 mod handovers;
 #[path = "../http_client/mod.rs"]
 mod http_client;
-mod log_lines;
+mod log_collector;
 mod origins;
 mod rights;
 mod scene;

@@ -5,8 +5,8 @@
 mod transport_clients;
 
 mod api_client;
+mod client_idempotency_keys;
 mod event_stream_reader;
-mod keys;
 mod leases;
 mod listings;
 mod payloads;

@@ -2,9 +2,9 @@
 
 mod deposed;
 mod disconnects;
+mod expensive_work;
 mod fair_turns;
 mod health;
-mod shared_work;
 mod shutdown;
 mod slow_clients;
 #[path = "../bad_input/test_server.rs"]

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use leasehold::Error;
 use leasehold::duration::HumanDuration;
 use leasehold_server::bearer::{BearerEntry, NewToken, timestamp_text};
-use leasehold_server::principal::check_principal;
+use leasehold_server::principal_name::check_principal;
 use serde_json::json;
 
 use super::BearerDirectoryArgs;
 use super::bearer_directory::{BearerDirectory, now};
-use crate::commands::grant_args::{GrantArgs, grant_json};
+use crate::commands::access_grant_args::{GrantArgs, grant_json};
 use crate::file_set::{FileAccess, FileSet};
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;

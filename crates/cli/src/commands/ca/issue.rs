@@ -9,7 +9,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use super::{CaKeyArgs, DirectoryArgs, RELOAD, ValidityArgs};
-use crate::commands::grant_args::{GrantArgs, grant_json};
+use crate::commands::access_grant_args::{GrantArgs, grant_json};
 use crate::file_set::{FileAccess, FileSet};
 use crate::global_args::GlobalArgs;
 use crate::input_file;

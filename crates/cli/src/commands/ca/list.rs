@@ -5,7 +5,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use super::DirectoryArgs;
-use crate::commands::grant_args::grant_json;
+use crate::commands::access_grant_args::grant_json;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandResult;
 use crate::pki::{CaDirectory, CertificateUsage, IssuedCertificate, date_text};

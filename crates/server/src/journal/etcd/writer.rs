@@ -12,9 +12,9 @@ use super::error::EtcdError;
 use super::keys::JournalKeys;
 use super::leadership::Generation;
 use super::local::{HighWater, LocalFiles};
-use super::marker::leave_marker;
 use super::pb::{Compare, RangeRequest, RequestOp, TxnRequest, TxnResponse};
 use super::quota::Quota;
+use super::rollback_marker::leave_marker;
 use crate::journal::{AppendOutcome, FIRST, JournalError, WriterStatus};
 
 /// The last durable batch, as it is stored in etcd.

@@ -17,7 +17,7 @@
 //! was damaged later, after a crash, and that nothing of this covers, is truncated too, because the two cases look the same.
 //!
 //! After every sync, the directory, the identity file and the segment must still be those that were opened, of full length and with
-//! what was written last (`open_file_checks.rs`): what is appended to a lost, replaced or truncated file would be lost. Then the end
+//! what was written last (`replaced_file_checks.rs`): what is appended to a lost, replaced or truncated file would be lost. Then the end
 //! of the log is recorded as at a clean stop, so that the next open refuses an older or shorter log.
 //!
 //! The fence is the kernel's lock, which is valid on one machine: a second open is refused while the first lives.
@@ -36,9 +36,9 @@ mod header;
 mod identity;
 mod local_disk;
 pub(super) mod names;
-mod open_file_checks;
 mod preallocate;
 mod recover;
+mod replaced_file_checks;
 mod snapshots;
 
 use std::io;
