@@ -10,7 +10,7 @@ use super::finding::Finding;
 use super::http_probe::{ConnectError, HttpResponse, ProbeConnection, connect, within};
 use super::metrics_page::MetricsPage;
 use super::server_answers::ServerAnswers;
-use super::service_state;
+use super::cluster_checks;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandError;
 
