@@ -132,6 +132,8 @@ export interface AuditEntryBody {
   to?: string | null;
   /** Number of the token that was issued, presented or ended. */
   token_number?: string | null;
+  /** The operation of a distributed trace that caused the change, as in the header of the request. */
+  traceparent?: string | null;
   /** Lifetime after each renewal. */
   ttl_ms?: number | null;
   /** Number of units. */
@@ -152,6 +154,11 @@ export interface AuditPageBody {
   hash: string;
   /** Number of the last entry of the whole log. */
   last: number;
+  /**
+   * Where the search continues: the `before` of the next page, or its `after` if the oldest entry comes first. Absent if the search is
+   * complete. A page may have fewer entries than requested, or none, and continue: it reads a limited part of the log.
+   */
+  next?: number | null;
   /** Journal position up to which the log is complete. */
   position: number;
 }

@@ -132,7 +132,7 @@ impl ServerWorker {
             return Err(Error::new(Code::ResourceExhausted, message));
         }
         let ids: Result<Vec<LeaseId>, _> = view.leases.iter().map(|lease| lease.lease.parse()).collect();
-        let ids = ids.map_err(|error| Error::new(Code::Internal, format!("a lease id of the server: {error}")))?;
+        let ids = ids.map_err(|error| Error::new(Code::Corrupt, format!("a lease id of the server: {error}")))?;
         let next = self.client.first_waiters(resource, 1).await?;
         let charter = self.client.charters(Some(resource)).await?.into_iter().next().map(|(_, charter)| charter);
         let coverage = self.client.coverage(resource).await.ok();
