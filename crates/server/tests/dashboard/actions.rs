@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::access_server::{ADMIN, AccessServer, access_text};
 use crate::http_client::{free_port_config, http, http_with};
-use crate::log_lines;
+use crate::log_collector;
 use crate::scene::{Scene, ok, page};
 use crate::transport_clients::HttpConnection;
 use leasehold_server::access::AccessFile;
