@@ -102,9 +102,10 @@ fn an_action_is_for_the_holder_of_its_preview_and_not_for_the_next_one() {
     server.run(&["release", "jobs/report", "--token", &token]).ok();
     server.acquire("jobs/report", "worker-2");
     terminal.press(ENTER);
-    terminal.wait_for("the lease of the preview has ended");
+    terminal.wait_for("other leases than in the preview");
     assert_eq!(server.json(&["show", "jobs/report"])["leases"][0]["holder"], "worker-2");
     terminal.press(ESC);
+    terminal.wait_until_gone("Reason: it is stuck");
     quit(terminal);
 }
 

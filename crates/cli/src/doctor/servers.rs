@@ -6,11 +6,11 @@ use leasehold::json::ClusterBody;
 use leasehold::{Address, Client, Code, Endpoints, Error, TlsOptions};
 
 use super::certificates;
+use super::cluster_checks;
 use super::finding::Finding;
 use super::http_probe::{ConnectError, HttpResponse, ProbeConnection, connect, within};
 use super::metrics_page::MetricsPage;
 use super::server_answers::ServerAnswers;
-use super::cluster_checks;
 use crate::global_args::GlobalArgs;
 use crate::output::CommandError;
 

@@ -9,7 +9,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use leasehold::admin::{AfterRevocation, HandoffMode, Revoke};
-use leasehold::json::TargetCoverageBody;
+use leasehold::json::{ResourceBody, TargetCoverageBody};
 use leasehold::types::{EndReason, Handoff, LeaseId, LeaseSelector};
 use leasehold::{Client, Code, Endpoints, Error};
 use leasehold_core::coverage::Hole;
@@ -131,8 +131,7 @@ impl ServerWorker {
                 format!("{resource} has {} leases, more than one dialog acts on; use `leasehold revoke`", view.held);
             return Err(Error::new(Code::ResourceExhausted, message));
         }
-        let ids: Result<Vec<LeaseId>, _> = view.leases.iter().map(|lease| lease.lease.parse()).collect();
-        let ids = ids.map_err(|error| Error::new(Code::Corrupt, format!("a lease id of the server: {error}")))?;
+        let ids = lease_ids(&view)?;
         let next = self.client.first_waiters(resource, 1).await?;
         let charter = self.client.charters(Some(resource)).await?.into_iter().next().map(|(_, charter)| charter);
         let coverage = self.client.coverage(resource).await.ok();
@@ -170,40 +169,45 @@ impl ServerWorker {
     }
 
     async fn act(&self, action: OperatorAction, resource: &str, leases: &[LeaseId], reason: &str) -> Result<(), Error> {
+        if action.is_of_leases() && self.lease_ids(resource).await? != leases {
+            return Err(other_leases());
+        }
         match action {
-            OperatorAction::Revoke => self.revoke(leases, reason).await,
-            OperatorAction::Handoff => {
-                let Some(lease) = leases.first() else { return Err(ended_meanwhile()) };
-                let selector = LeaseSelector::Id(*lease);
-                let handoff = Handoff { selector, number: None, to: None, mode: None, drain_ms: None };
-                match self.client.handoff(&handoff, None).await {
-                    Err(error) if error.code() == Some(Code::NotFound) => Err(ended_meanwhile()),
-                    other => other,
+            OperatorAction::Revoke => {
+                for lease in leases {
+                    let selector = LeaseSelector::Id(*lease);
+                    let revoke = Revoke { selector, reason: EndReason::Operator, comment: reason, grace_ms: 0 };
+                    self.client.revoke(&revoke).await?;
                 }
+                Ok(())
+            }
+            OperatorAction::Handoff => {
+                let selector = LeaseSelector::Id(*leases.first().ok_or_else(other_leases)?);
+                let handoff = Handoff { selector, number: None, to: None, mode: None, drain_ms: None };
+                self.client.handoff(&handoff, None).await
             }
             OperatorAction::Free => self.client.free(resource, reason).await,
             OperatorAction::Waive => self.client.waive_quarantine(reason).await,
         }
     }
 
-    /// Revokes the leases of the preview, and none that was granted since.
-    async fn revoke(&self, leases: &[LeaseId], reason: &str) -> Result<(), Error> {
-        let mut revoked = 0;
-        for lease in leases {
-            let selector = LeaseSelector::Id(*lease);
-            let revoke = Revoke { selector, reason: EndReason::Operator, comment: reason, grace_ms: 0 };
-            match self.client.revoke(&revoke).await {
-                Ok(()) => revoked += 1,
-                Err(error) if error.code() == Some(Code::NotFound) => {}
-                Err(error) => return Err(error),
-            }
+    /// The leases of a resource now. An action is for those of its preview: the ids select no later ones.
+    async fn lease_ids(&self, resource: &str) -> Result<Vec<LeaseId>, Error> {
+        match self.client.show(resource).await {
+            Err(error) if error.code() == Some(Code::NotFound) => Ok(Vec::new()),
+            other => lease_ids(&other?),
         }
-        if revoked == 0 { Err(ended_meanwhile()) } else { Ok(()) }
     }
 }
 
-fn ended_meanwhile() -> Error {
-    let message = "the lease of the preview has ended, and nothing was done; press Esc and look again";
+/// The ids of the leases of a resource.
+fn lease_ids(view: &ResourceBody) -> Result<Vec<LeaseId>, Error> {
+    let ids: Result<Vec<LeaseId>, _> = view.leases.iter().map(|lease| lease.lease.parse()).collect();
+    ids.map_err(|error| Error::new(Code::Corrupt, format!("a lease id of the server: {error}")))
+}
+
+fn other_leases() -> Error {
+    let message = "other leases than in the preview; nothing was done; press Esc and look again";
     Error::new(Code::Conflict, message)
 }
 
