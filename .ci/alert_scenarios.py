@@ -1,6 +1,6 @@
 """Scenarios in which real servers raise their alerts: what happens, the samples that the servers export meanwhile, and the alerts of them.
 
-A scenario returns the samples of its servers before the fault, and those while it lasts. Each scrape stands for one interval of the rules,
+A scenario returns the samples of its servers before the fault, and those while it lasts. Each scrape counts as one interval of the rules,
 so that minutes take seconds. Before the fault no alert fires; afterwards those that the scenario names, and no other.
 """
 

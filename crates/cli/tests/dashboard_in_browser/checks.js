@@ -41,7 +41,7 @@
     if (["TITLE", "STYLE", "SCRIPT"].includes(one.tagName.toUpperCase())) continue;
     const style = getComputedStyle(one);
     const isDrawn = Boolean(one.ownerSVGElement);
-    // A label stands on the bar next to it.
+    // A label covers the bar next to it.
     const bar = isDrawn && one.classList.contains("tl-label") ? one.parentElement.querySelector("rect") : null;
     const color = parse(isDrawn ? style.fill : style.color);
     const behind = bar ? parse(getComputedStyle(bar).fill) : background(one);

@@ -1,3 +1,5 @@
+//! The drawing of every view, of small screens and of hostile names, on the backend for tests.
+
 use leasehold::json::{AuditEntryBody, ClusterBody, CoverageBody, DeadlockBody, TargetCoverageBody, UsageRowBody};
 use leasehold_server::dashboard::action_effects::OperatorAction;
 use ratatui_core::backend::TestBackend;

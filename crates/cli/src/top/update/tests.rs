@@ -1,3 +1,5 @@
+//! What keys and answers of the server do to the state of the screen.
+
 use leasehold::json::{LeaseBody, ListedLeaseBody, StatusBody};
 
 use super::*;
