@@ -126,3 +126,14 @@ fn no_session_is_resumed_so_a_removed_authority_counts_at_once() {
     let second = server.openssl(Some(&client), resume);
     assert!(!second.contains("HTTP/1.1") && !second.contains("Reused"), "{second}");
 }
+
+#[test]
+fn a_page_that_was_loaded_without_tls_is_no_page_of_the_server() {
+    let server = TlsServer::start();
+    let worker = server.client("worker", WORKER);
+    let from = |scheme: &str| {
+        let origin = format!("Origin: {scheme}://localhost:{}", server.port());
+        server.curl(Some(&worker), &["--http1.1", "-H", &origin])
+    };
+    assert_eq!((from("https"), from("http")), (200, 403));
+}
